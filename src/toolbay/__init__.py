@@ -1,0 +1,1 @@
+"""Toolbay turns any MCP server into dependable tools of an AI agent."""

@@ -1,0 +1,29 @@
+"""Concurrency without domain words: wait for the first of several events, bound a clean-up, run blocking work."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import anyio.abc
+
+
+async def first_of(*events: anyio.Event) -> None:
+    """Return as soon as one of `events` is set."""
+    if any(event.is_set() for event in events):
+        return
+    async with anyio.create_task_group() as group:
+
+        async def wait(event: anyio.Event) -> None:
+            await event.wait()
+            group.cancel_scope.cancel()
+
+        for event in events:
+            group.start_soon(wait, event, name="first_of")
+
+
+async def bounded(seconds: float, clean_up: Callable[[], Awaitable[object]]) -> bool:
+    """Run `clean_up` to its end even while cancelled, but for `seconds` at the most. True where it ended in time."""
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + seconds) as scope:
+        await clean_up()
+    return not scope.cancelled_caught

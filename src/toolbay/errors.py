@@ -1,0 +1,114 @@
+"""Every error that Toolbay raises, drawn once.
+
+    ToolbayError
+    ├── ConfigError                 names the file, the key and the mend
+    ├── BlockedAddress              the network policy said no: never retried
+    ├── ConnectionFailed            a server could not be brought up
+    │   ├── LaunchFailed            its command could not be run, or ended at once
+    │   ├── Refused                 its address could not be reached (refused, DNS, TLS, timeout)
+    │   ├── HandshakeFailed         it was reached, but does not speak MCP with us
+    │   └── AuthRequired            it wants credentials
+    ├── ConnectionLost(sent)        it was up and went away; `sent` decides whether a call may be repeated
+    ├── CallError                   one call failed; the connection lives on
+    │   ├── ServerError(code)       the server answered with a JSON-RPC error
+    │   ├── BadCall                 the call was wrong before it was sent
+    │   └── CallTimeout(sent)       no answer in time
+    ├── ModelError                  the language model could not be asked, or answered nonsense
+    └── AgentStopped
+        ├── LimitReached            a turn used up its steps, time or tokens
+        └── ApprovalNeeded          nobody answered a request for approval
+
+A tool that answers `isError` is a result for the model, not an exception. Every message is one sentence that says what
+happened, to which server or tool, why, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ToolbayError(Exception):
+    """Root of the tree. `str(error)` is one sentence that is safe to show: it holds no secret."""
+
+
+class ConfigError(ToolbayError):
+    """A configuration, or one server in it, cannot be used."""
+
+
+class BlockedAddress(ToolbayError):
+    """The network policy refused an address. Never retried."""
+
+
+class ConnectionFailed(ToolbayError):
+    """A server could not be brought up."""
+
+    def __init__(self, message: str, *, server: str = "", retriable: bool = True) -> None:
+        super().__init__(message)
+        self.server = server
+        self.retriable = retriable
+
+
+class LaunchFailed(ConnectionFailed):
+    """A server's command was not found, not executable, or ended before it answered."""
+
+
+class Refused(ConnectionFailed):
+    """A server's address could not be reached: refused, DNS, TLS, timeout, HTTP status."""
+
+
+class HandshakeFailed(ConnectionFailed):
+    """A server was reached but did not complete the MCP handshake."""
+
+
+class AuthRequired(ConnectionFailed):
+    """A server answered that it wants credentials (HTTP 401 or 403)."""
+
+
+class ConnectionLost(ToolbayError):
+    """A server went away. `sent` is False only where the request provably never left this process."""
+
+    def __init__(self, message: str, *, server: str = "", sent: bool = True) -> None:
+        super().__init__(message)
+        self.server = server
+        self.sent = sent
+
+
+class CallError(ToolbayError):
+    """One call failed; the connection lives on."""
+
+
+class ServerError(CallError):
+    """The server answered with a JSON-RPC error: its `code`, its message (bounded, cleaned) and `data`."""
+
+    def __init__(self, message: str, *, code: int = 0, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+class BadCall(CallError):
+    """A call was wrong before anything was sent: an unknown tool, or arguments that do not fit."""
+
+
+class CallTimeout(CallError):
+    """No answer within the call's deadline. `sent` as in `ConnectionLost`."""
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class ModelError(ToolbayError):
+    """The language model could not be asked (key, network, quota), or its answer could not be understood."""
+
+
+class AgentStopped(ToolbayError):
+    """A turn ended before the model had answered."""
+
+
+class LimitReached(AgentStopped):
+    """A turn used up its steps, time or tokens."""
+
+
+class ApprovalNeeded(AgentStopped):
+    """A call needs a person's approval and nobody is there to give it."""

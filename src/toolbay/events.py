@@ -1,0 +1,179 @@
+"""What happens in a Toolbay, as frozen values, and a bounded fan-out that never blocks who publishes.
+
+A subscriber that is slow loses its oldest events and is told how many (`Subscription.dropped`); nobody else notices.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import anyio
+
+from toolbay.types import Outcome, Progress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """`at` is seconds since the epoch."""
+
+    at: float = field(default_factory=time.time, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerChanged(Event):
+    """A server's state: `connecting`, `ready`, `waiting`, `failed`, `needs_auth`, `closed`. `error` says why, for people."""
+
+    server: str
+    state: str
+    error: str = ""
+    tools: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerLog(Event):
+    """A log message that a server sent over the protocol (`notifications/message`)."""
+
+    server: str
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolsChanged(Event):
+    """The registry's snapshot changed: names that came, went, or mean something else now."""
+
+    server: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice(Event):
+    """Something a person should know once: an allow-list entry that matches nothing, a schema that cannot be used."""
+
+    server: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallStarted(Event):
+    call_id: str
+    server: str
+    tool: str
+    arguments: str
+    """The arguments as JSON, secrets masked, bounded: for people, not for machines."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallProgressed(Event):
+    call_id: str
+    server: str
+    tool: str
+    progress: Progress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallFinished(Event):
+    call_id: str
+    server: str
+    tool: str
+    is_error: bool
+    outcome: Outcome
+    text: str
+    """The result's beginning, bounded: for people."""
+    seconds: float
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TurnStarted(Event):
+    session: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextArrived(Event):
+    """A piece of the model's answer."""
+
+    session: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TurnFinished(Event):
+    session: str
+    text: str
+    steps: int
+    stopped: str = ""
+    """Why it ended without an answer: `cancelled`, `limit`, `error`; empty where it answered."""
+
+
+class Subscription:
+    """A bounded mailbox: an async iterator of events, oldest first."""
+
+    def __init__(self, size: int) -> None:
+        self._events: deque[Event] = deque(maxlen=size)
+        self._arrived = anyio.Event()
+        self.dropped = 0
+        """How many events were lost because nobody took them in time."""
+
+    def put(self, event: Event) -> None:
+        if len(self._events) == self._events.maxlen:
+            self.dropped += 1
+        self._events.append(event)
+        self._arrived.set()
+
+    def take_nowait(self) -> list[Event]:
+        """All that is there now, without waiting."""
+        taken = list(self._events)
+        self._events.clear()
+        return taken
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        await anyio.lowlevel.checkpoint()
+        return self._events.popleft()
+
+
+class Events:
+    """The fan-out. `publish` is synchronous and never waits; call it from the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._subscriptions: set[Subscription] = set()
+        self._listeners: set[Callable[[Event], None]] = set()
+
+    def publish(self, event: Event) -> None:
+        for subscription in tuple(self._subscriptions):
+            subscription.put(event)
+        for listener in tuple(self._listeners):
+            listener(event)
+
+    @contextmanager
+    def subscribe(self, size: int = 1000) -> Iterator[Subscription]:
+        """Receive all that is published from now until the block ends; the newest `size` are kept."""
+        subscription = Subscription(size)
+        self._subscriptions.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.discard(subscription)
+
+    @contextmanager
+    def listen(self, listener: Callable[[Event], None]) -> Iterator[None]:
+        """Call `listener` with each event at once, in the publisher's stack: it must be quick and must not raise."""
+        self._listeners.add(listener)
+        try:
+            yield
+        finally:
+            self._listeners.discard(listener)
