@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import anyio
-import anyio.abc
 
 
 async def first_of(*events: anyio.Event) -> None:

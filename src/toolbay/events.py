@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.lowlevel
 
 from toolbay.types import Outcome, Progress
 
@@ -160,7 +161,7 @@ class Events:
             listener(event)
 
     @contextmanager
-    def subscribe(self, size: int = 1000) -> Iterator[Subscription]:
+    def subscribe(self, size: int = 1000) -> Generator[Subscription]:
         """Receive all that is published from now until the block ends; the newest `size` are kept."""
         subscription = Subscription(size)
         self._subscriptions.add(subscription)
@@ -170,7 +171,7 @@ class Events:
             self._subscriptions.discard(subscription)
 
     @contextmanager
-    def listen(self, listener: Callable[[Event], None]) -> Iterator[None]:
+    def listen(self, listener: Callable[[Event], None]) -> Generator[None]:
         """Call `listener` with each event at once, in the publisher's stack: it must be quick and must not raise."""
         self._listeners.add(listener)
         try:

@@ -3,3 +3,179 @@
 Keys are camelCase in files (snake_case is read as well); attributes are snake_case. What a field means, its unit, its
 default and why stands beneath it, and is what editors show.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+
+class Section(BaseModel):
+    """A part of the configuration. Unknown keys are reported by the loader and otherwise ignored (CFG-6)."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=to_camel, validate_by_alias=True, validate_by_name=True, use_attribute_docstrings=True
+    )
+
+
+class TransportType(StrEnum):
+    STDIO = "stdio"
+    SSE = "sse"
+    HTTP = "streamableHttp"
+
+
+class RestartPolicy(Section):
+    """How a server that went away is brought back."""
+
+    enabled: bool = True
+    """Whether it is brought back at all."""
+    first_delay: float = Field(default=0.5, gt=0)
+    """Seconds before the second attempt (the first is at once); each further one waits twice as long, with jitter."""
+    max_delay: float = Field(default=60.0, gt=0)
+    """Seconds: the longest wait."""
+    stable_after: float = Field(default=30.0, gt=0)
+    """Seconds of being ready after which the waiting starts from the beginning again."""
+    max_attempts: int = Field(default=5, ge=1)
+    """Attempts in a row before the server is given up until somebody asks for it."""
+
+
+class ServerConfig(Section):
+    """One MCP server. `type` has been inferred and references have been resolved by the loader."""
+
+    type: TransportType
+    """`stdio`, `sse` or `streamableHttp` (also written `http`). Inferred: a command is stdio, a URL whose path ends in /sse is sse."""
+    command: str = ""
+    """stdio: the program to run, by name or path."""
+    args: tuple[str, ...] = ()
+    """stdio: its arguments."""
+    env: Mapping[str, str] = Field(default_factory=dict[str, str])
+    """stdio: environment variables for it, besides a minimal set."""
+    env_file: str = ""
+    """stdio: a file of NAME=VALUE lines for its environment; `env` wins over it."""
+    inherit_env: tuple[str, ...] = ()
+    """stdio: names of our own environment variables that it gets too."""
+    cwd: str = ""
+    """stdio: the folder it runs in. Default: ours."""
+    url: str = ""
+    """sse, streamableHttp: the address."""
+    headers: Mapping[str, str] = Field(default_factory=dict[str, str])
+    """sse, streamableHttp: headers of every request."""
+    tool_timeout: float = Field(default=30.0, gt=0)
+    """Seconds that a call may take, from the moment it is sent."""
+    tool_timeouts: Mapping[str, float] = Field(default_factory=dict[str, float])
+    """Seconds for single tools, by the server's own names."""
+    max_timeout: float = Field(default=600.0, gt=0)
+    """Seconds that a call may take while progress keeps arriving."""
+    startup_timeout: float = Field(default=30.0, gt=0)
+    """Seconds from start to ready. `npx` and `uvx` may download a package first."""
+    enabled_tools: tuple[str, ...] = ("*",)
+    """Which tools are offered: own names, wrapped names, glob patterns. Empty: none."""
+    disabled_tools: tuple[str, ...] = ()
+    """Which tools are not offered; wins over `enabledTools`."""
+    enabled_resources: tuple[str, ...] | None = None
+    """Which resources are offered, by name or URI. Default: all where `enabledTools` has "*"."""
+    enabled_prompts: tuple[str, ...] | None = None
+    """Which prompts are offered, by name. Default: all where `enabledTools` has "*"."""
+    disabled: bool = False
+    """True keeps the entry but does not start it."""
+    retry: Literal["safe", "always", "never"] = "safe"
+    """Whether a call that was sent may be sent again after the connection was lost: only where it is safe, always, never."""
+    restart: RestartPolicy = RestartPolicy()
+    """How it is brought back when it goes away."""
+    approval: Literal["never", "writes", "always"] | Mapping[str, Literal["never", "always"]] = "never"
+    """Whether a person is asked before a call: never, for tools that write, always, or by tool."""
+    trusted: bool = False
+    """Whether what the server says of its tools (read-only, idempotent) is believed where it matters."""
+    roots: tuple[str, ...] = ()
+    """Folders that the server is told it may use (MCP roots)."""
+    sampling: bool = False
+    """Whether the server may ask our model."""
+    elicitation: bool = False
+    """Whether the server may ask the person."""
+    sandbox: Literal["none", "soft", "strict"] = "none"
+    """stdio: how far the program is shut in."""
+    ssrf_whitelist: tuple[str, ...] = ()
+    """sse, streamableHttp: address ranges (CIDR) that the network guard lets this server use."""
+    auth: Mapping[str, Any] | str | None = None
+    """sse, streamableHttp: how to log in."""
+    description: str = ""
+    """What it is for, for people and for the search among tools."""
+    protocol_version: str = "auto"
+    """`auto`, `legacy` (the initialize handshake), or a version."""
+
+
+class InvalidServer(Section):
+    """An entry that cannot be used. It costs only itself."""
+
+    reason: str
+    """One sentence: what is wrong and the mend."""
+
+
+class ArtifactsConfig(Section):
+    """Where files go that tools return."""
+
+    dir: str = ""
+    """The folder. Default: in the user's data folder."""
+    max_bytes: int = Field(default=1_000_000_000, gt=0)
+    """Bytes of all files together; the oldest go first."""
+    max_files: int = Field(default=2_000, gt=0)
+    """How many files are kept."""
+    max_age_days: float = Field(default=30.0, gt=0)
+    """Days that a file is kept."""
+
+
+class ToolsConfig(Section):
+    """Everything about tools."""
+
+    mcp_servers: Mapping[str, ServerConfig | InvalidServer] = Field(default_factory=dict[str, "ServerConfig | InvalidServer"])
+    """The servers by name."""
+    ssrf_whitelist: tuple[str, ...] = ()
+    """Address ranges (CIDR) that the network guard lets every server use."""
+    result_budget: int = Field(default=16_000, ge=500)
+    """Characters of one result that a model is shown; the rest is kept as a file that it can read on in."""
+    artifacts: ArtifactsConfig = ArtifactsConfig()
+    """Where files go that tools return."""
+
+
+class AgentConfig(Section):
+    """The agent: its model and its limits."""
+
+    model: str = ""
+    """`provider:model`, or `offline`. Default: a local model server if one answers, else `offline`."""
+    instructions: str = ""
+    """What the model is told besides."""
+    max_steps: int = Field(default=25, ge=1)
+    """Model requests in one turn; at the limit it is asked once more, without tools."""
+    max_seconds: float = Field(default=600.0, gt=0)
+    """Seconds that one turn may take."""
+    parallel_calls: int = Field(default=8, ge=1)
+    """Read-only calls that run side by side."""
+    history_tokens: int = Field(default=60_000, ge=1_000)
+    """About how many tokens of a long conversation are sent to the model."""
+
+
+class Problem(Section):
+    """Something in a configuration that a person should know, though it stops nothing."""
+
+    where: str
+    """The path of the key, such as `tools.mcpServers.files.argz`."""
+    text: str
+    """One sentence: what is wrong and the mend."""
+
+
+class Config(Section):
+    """A whole configuration as it was read. `path` is None where there was no file."""
+
+    tools: ToolsConfig = ToolsConfig()
+    """Tools and their servers."""
+    agent: AgentConfig = AgentConfig()
+    """The agent."""
+    path: Path | None = Field(default=None, exclude=True)
+    problems: tuple[Problem, ...] = Field(default=(), exclude=True)
+    secrets: frozenset[str] = Field(default=frozenset[str](), exclude=True, repr=False)
+    """Values that came from references, `env` and `headers`: masked wherever text leaves us."""

@@ -1,0 +1,1 @@
+"""Configuration: found, read, checked, and edited without losing a comment."""

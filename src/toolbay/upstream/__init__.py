@@ -1,0 +1,1 @@
+"""ONE connected MCP server: how it is started, spoken to, listed, called, and closed."""
