@@ -1,0 +1,300 @@
+"""One server's owner task, and what others may ask of it.
+
+The task in `run` is the only one that enters or leaves an engine. Callers wait for a ready engine, hand it requests, and
+read the facts; the state table decides what follows from what happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import anyio
+
+from toolbay._aio import first_of
+from toolbay._redact import mask
+from toolbay._text import clean, excerpt, line
+from toolbay.config.models import ServerConfig
+from toolbay.errors import (
+    AuthRequired,
+    CallError,
+    CallTimeout,
+    ConnectionFailed,
+    ConnectionLost,
+    ToolbayError,
+)
+from toolbay.events import Events, ServerChanged, ServerLog
+from toolbay.types import Json, Progress
+from toolbay.upstream import listing as listings
+from toolbay.upstream.engine import Budget, Diagnostics, Engine, OpenEngine, Opening, ServerInfo
+from toolbay.upstream.engines import official
+from toolbay.upstream.failures import explain
+from toolbay.upstream.listing import Listing
+from toolbay.upstream.state import SETTLED, Backoff, Happening, State, after
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds that leaving an engine may take (I7)."""
+RELIST_DEBOUNCE = 0.3
+"""Seconds of quiet before a changed list is read again; servers announce each tool of a hundred one by one."""
+LIST_CHANGED = frozenset({f"notifications/{kind}/list_changed" for kind in ("tools", "resources", "prompts")})
+
+_log = logging.getLogger("toolbay.upstream")
+
+
+class Connection:
+    """One configured server. Give `run` a task of its own; everything else may be called from any task of that loop."""
+
+    def __init__(
+        self,
+        name: str,
+        config: ServerConfig,
+        *,
+        events: Events,
+        open_engine: OpenEngine = official,
+        environ: Mapping[str, str] | None = None,
+        secrets: frozenset[str] = frozenset(),
+    ) -> None:
+        self.name = name
+        self.config = config
+        """Replace it to change timeouts and filters without a reconnect; a changed connection needs a new `Connection`."""
+        self.state = State.IDLE
+        self.error: ToolbayError | None = None
+        self.listing: Listing | None = None
+        """What the server offered when it was last asked; kept while it is being brought back."""
+        self.on_listing: Callable[[], None] = lambda: None
+        """Called when `listing` has changed; must be quick and must not raise."""
+        self.diagnostics = Diagnostics()
+        self.seconds = 0.0
+        """How long the last start took."""
+        self._events = events
+        self._open_engine = open_engine
+        self._environ = environ
+        self._secrets = secrets
+        self._engine: Engine | None = None
+        self._info = ServerInfo()
+        self._stop = anyio.Event()
+        self._again = anyio.Event()
+        self._changed = anyio.Event()
+        self._relist = anyio.Event()
+        self._closed = anyio.Event()
+
+    # -- what others may ask ------------------------------------------------------------------------------------------
+
+    @property
+    def info(self) -> ServerInfo:
+        """What the server said of itself when it was last ready."""
+        return self._info
+
+    def stop(self) -> None:
+        """Ask the owner to close; `wait_closed` tells when it has. Idempotent."""
+        self._stop.set()
+
+    def start(self) -> None:
+        """Ask for another attempt where the last ones failed. Nothing happens in other states."""
+        self._again.set()
+
+    async def wait_closed(self) -> None:
+        await self._closed.wait()
+
+    async def wait_settled(self) -> None:
+        """Return as soon as the server is ready, or has failed."""
+        while self.state not in SETTLED:
+            await self._changed.wait()
+
+    async def request(
+        self, method: str, params: Json, *, budget: Budget, repeatable: bool = False, on_progress: Callable[[Progress], None] | None = None
+    ) -> Json:
+        """Send a request to the server's current session, waiting for one if it is being brought back.
+
+        At most once: what was sent is sent again only where `repeatable`, and at most one more time (CAL-3). All attempts
+        share one deadline, the budget's.
+
+        Raises:
+            ConnectionFailed: the server is not there and could not be brought back.
+            ConnectionLost, CallTimeout, ServerError, CallError: as `Engine.request`.
+        """
+        deadline = anyio.current_time() + budget.ceiling
+        attempts = 1 if self.config.retry == "never" else 2
+        for attempt in range(attempts):
+            engine = await self._ready(budget.timeout)
+            left = Budget(timeout=budget.timeout, ceiling=max(deadline - anyio.current_time(), 0.001))
+            try:
+                return await engine.request(method, params, budget=left, on_progress=on_progress)
+            except ConnectionLost as lost:
+                safe = not lost.sent or repeatable or self.config.retry == "always"
+                if attempt + 1 == attempts or not safe:
+                    raise
+                await self._left(engine)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _ready(self, patience: float) -> Engine:
+        with anyio.move_on_after(patience):
+            while self.state is not State.READY or self._engine is None or self._engine.died.is_set():
+                if self.state in (State.FAILED, State.NEEDS_AUTH, State.CLOSED):
+                    raise self._unavailable()
+                await self._changed.wait()
+            return self._engine
+        raise CallTimeout(f"{self.name} was not ready within {patience:.0f} s", sent=False)
+
+    def _unavailable(self) -> ToolbayError:
+        if self.state is State.CLOSED:
+            return ConnectionFailed(f"{self.name} has been closed", server=self.name)
+        return self.error or ConnectionFailed(f"{self.name} is not connected", server=self.name)
+
+    async def _left(self, engine: Engine) -> None:
+        """Wait until the owner has noticed that `engine` is gone; where only the call failed, nothing is to be waited for."""
+        while engine.died.is_set() and self._engine is engine:
+            await self._changed.wait()
+
+    # -- the owner ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Own the server until `stop`: connect, stay, notice the end, bring it back."""
+        failures = 0
+        try:
+            self._to(Happening.START)
+            while not self._stop.is_set():
+                backoff = Backoff(self.config.restart)
+                ready_for = await self._own()
+                if self._stop.is_set():
+                    break
+                if self.state is not State.WAITING:
+                    failures = 0
+                    await self._wait_for_another_start()
+                    continue
+                failures = 0 if backoff.is_stable(ready_for) else failures + 1
+                if backoff.gives_up(failures):
+                    self._to(Happening.GAVE_UP)
+                    continue
+                await self._pause(backoff.delay(failures - 1, random.random()))  # noqa: S311 - jitter is no secret
+        finally:
+            self.listing = None
+            self._to(Happening.STOP)
+            self._closed.set()
+
+    async def _wait_for_another_start(self) -> None:
+        self.listing = None
+        self.on_listing()
+        await first_of(self._stop, self._again)
+        self._again = anyio.Event()
+        if not self._stop.is_set():
+            self._to(Happening.START)
+
+    async def _pause(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            await first_of(self._stop, self._again)
+        self._again = anyio.Event()
+        if not self._stop.is_set():
+            self._to(Happening.RETRY_DUE)
+
+    async def _own(self) -> float:
+        """One session from start to end; how many seconds it was ready. Sets the state that follows."""
+        started = anyio.current_time()
+        was_ready = 0.0
+        # One scope around the session's whole life: scopes must end in the order of their beginning, and the engine's own
+        # begin inside this one. Its deadline is the start's at first, then none, then the close's.
+        scope = anyio.CancelScope(deadline=started + self.config.startup_timeout)
+        self.diagnostics = Diagnostics()
+        failure: BaseException | None = None
+        died: Engine | None = None
+        try:
+            with scope:
+                opening = Opening(
+                    name=self.name, config=self.config, environ=self._environ, on_notification=self._notified, diagnostics=self.diagnostics
+                )
+                async with self._open_engine(opening) as engine:
+                    self.listing = await listings.read(engine)
+                    scope.deadline = float("inf")
+                    self._engine, self._info = engine, engine.info
+                    self.seconds = anyio.current_time() - started
+                    was_ready = anyio.current_time()
+                    self._to(Happening.CONNECTED)
+                    self.on_listing()
+                    await self._stay(engine)
+                    died = engine
+                    scope.deadline = anyio.current_time() + CLOSE_TIMEOUT
+        except Exception as error:  # the seam: whatever an engine met ends here as one sentence
+            failure = error
+        finally:
+            self._engine = None
+        if self._stop.is_set():
+            return 0.0
+        if was_ready:
+            self._lost(died.last_words() if died is not None else None)
+            return anyio.current_time() - was_ready
+        self._failed(failure, timed_out=scope.cancelled_caught)
+        return 0.0
+
+    async def _stay(self, engine: Engine) -> None:
+        """Until the server is gone or we are told to stop; changed lists are read meanwhile, one at a time."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(self._follow, engine), name=f"{self.name}: lists")
+            if self._stop.is_set() or engine.died.is_set():
+                group.cancel_scope.cancel()
+            await first_of(self._stop, engine.died)
+            group.cancel_scope.cancel()
+
+    async def _follow(self, engine: Engine) -> None:
+        while True:
+            await self._relist.wait()
+            # Whatever is announced while we wait or list sets a new event: at most one more listing follows.
+            await anyio.sleep(RELIST_DEBOUNCE)
+            self._relist = anyio.Event()
+            try:
+                self.listing = await listings.read(engine)
+            except (CallError, ConnectionLost) as error:
+                _log.warning("%s: its changed lists could not be read: %s", self.name, error)
+                continue
+            self.on_listing()
+
+    def _notified(self, method: str, params: Json) -> None:
+        if method in LIST_CHANGED:
+            self._relist.set()
+        elif method == "notifications/message":
+            data = params.get("data")
+            text = data if isinstance(data, str) else repr(data)
+            self._events.publish(
+                ServerLog(server=self.name, level=line(str(params.get("level", "info")), 20), text=self._safe(excerpt(clean(text), 2_000)))
+            )
+
+    def _lost(self, reason: ToolbayError | None) -> None:
+        text = f"{self.name} went away: {reason}" if reason else f"{self.name} went away"
+        self.error = ConnectionLost(self._safe(text), server=self.name)
+        self._to(Happening.LOST)
+
+    def _failed(self, failure: BaseException | None, *, timed_out: bool) -> None:
+        retrying = self.listing is not None
+        self.error = self._explained(failure, timed_out=timed_out)
+        if isinstance(self.error, AuthRequired):
+            self._to(Happening.AUTH_REQUIRED)
+        elif retrying and getattr(self.error, "retriable", True):
+            self._to(Happening.LOST)
+        else:
+            self._to(Happening.REFUSED)
+
+    def _explained(self, failure: BaseException | None, *, timed_out: bool) -> ToolbayError:
+        return explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self._safe)
+
+    def _safe(self, text: str) -> str:
+        return mask(text, self._secrets)
+
+    def _to(self, happening: Happening) -> None:
+        before, self.state = self.state, after(self.state, happening)
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+        if self.state in (State.READY, State.CONNECTING):
+            self.error = None if self.state is State.READY else self.error
+        if self.state is before:
+            return
+        shown = self.error if self.state in (State.FAILED, State.WAITING, State.NEEDS_AUTH) else None
+        self._events.publish(
+            ServerChanged(
+                server=self.name,
+                state=self.state.value,
+                error=str(shown or ""),
+                tools=len(self.listing.tools) if self.listing else 0,
+                seconds=self.seconds if self.state is State.READY else 0.0,
+            )
+        )

@@ -1,0 +1,98 @@
+"""The seam between a connection and what speaks the protocol: a small Protocol in our own words.
+
+An engine is one protocol session with one server. It is opened and closed by the connection's owner task; requests come
+from any task. Plain dicts and the types of this file cross the seam, and nothing of an SDK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import anyio
+
+from toolbay.config.models import ServerConfig
+from toolbay.errors import ToolbayError
+from toolbay.types import Json, Progress
+
+MODERN_PROTOCOL = "2026-07-28"
+"""The first revision without the initialize handshake."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerInfo:
+    """What a server said of itself. Display only: a server can say anything."""
+
+    name: str = ""
+    version: str = ""
+    protocol: str = ""
+    instructions: str = ""
+    capabilities: Json = field(default_factory=dict[str, object])
+
+    @property
+    def modern(self) -> bool:
+        return self.protocol >= MODERN_PROTOCOL
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """Seconds that a request may take: `timeout` since it was sent or last made progress, `ceiling` in all."""
+
+    timeout: float
+    ceiling: float
+
+
+@dataclass(kw_only=True, slots=True)
+class Diagnostics:
+    """What is known of a server's process and stream; filled as it happens, readable at any time."""
+
+    pid: int | None = None
+    stderr: Callable[[], tuple[str, ...]] = tuple
+    stray: Callable[[], tuple[str, ...]] = tuple
+    """The last lines on stdout that were no protocol messages (TRA-7)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opening:
+    """What an engine needs to open a session."""
+
+    name: str
+    config: ServerConfig
+    environ: Mapping[str, str] | None = None
+    on_notification: Callable[[str, Json], None] = lambda _method, _params: None
+    """Called in the order of arrival; must be quick and must not raise."""
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+
+
+class Engine(Protocol):
+    """One live session."""
+
+    @property
+    def info(self) -> ServerInfo: ...
+
+    @property
+    def died(self) -> anyio.Event:
+        """Set once no further request can be answered: the process ended, the stream closed, the session was dropped."""
+        ...
+
+    def last_words(self) -> ToolbayError | None:
+        """Why it died, where that is known: the exit code, the last lines of stderr."""
+        ...
+
+    async def request(self, method: str, params: Json, *, budget: Budget, on_progress: Callable[[Progress], None] | None = None) -> Json:
+        """Send one request, once, and return the raw `result`.
+
+        Cancelling the caller cancels the request on the server.
+
+        Raises:
+            CallTimeout: no answer within the budget; the server was told, and a late answer is dropped.
+            ServerError: the server answered with an error.
+            ConnectionLost: the server went away; `sent` tells whether the request may have reached it.
+        """
+        ...
+
+
+OpenEngine: TypeAlias = Callable[[Opening], AbstractAsyncContextManager[Engine]]
+"""Opens a session: entering does the handshake (raising ConnectionFailed and its kinds), leaving closes it for good."""

@@ -1,0 +1,34 @@
+"""How the first engine is opened: the child is started while the SDK is still being imported.
+
+The SDK costs more than a second to import, so it is loaded only here, in a thread, and only once a server is connected.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio.to_thread
+
+from toolbay.config.models import TransportType
+from toolbay.upstream.engine import Engine, Opening
+from toolbay.upstream.launch import prepare
+from toolbay.upstream.process import spawn
+
+
+@asynccontextmanager
+async def official(opening: Opening) -> AsyncGenerator[Engine]:
+    """A session through the official SDK (`OpenEngine`).
+
+    Raises:
+        ConnectionFailed: and its kinds, while opening.
+    """
+    async with AsyncExitStack() as stack:
+        child = None
+        if opening.config.type is TransportType.STDIO:
+            child = await stack.enter_async_context(spawn(prepare(opening.config, opening.environ)))
+            opening.diagnostics.pid = child.pid
+            opening.diagnostics.stderr = lambda: child.stderr.lines
+        sdk = await anyio.to_thread.run_sync(importlib.import_module, "toolbay.upstream.sdk")
+        yield await stack.enter_async_context(sdk.session(opening, child))

@@ -1,0 +1,99 @@
+"""Why a server could not be brought up, as one of our errors with one sentence: what happened, to whom, why, what to do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from toolbay._text import excerpt, line
+from toolbay.config.models import ServerConfig, TransportType
+from toolbay.errors import CallError, CallTimeout, ConnectionFailed, ConnectionLost, HandshakeFailed, LaunchFailed, ToolbayError
+from toolbay.upstream.engine import Diagnostics
+
+_log = logging.getLogger("toolbay.upstream")
+
+
+def explain(
+    name: str,
+    config: ServerConfig,
+    failure: BaseException | None,
+    diagnostics: Diagnostics,
+    *,
+    timed_out: bool,
+    safe: Callable[[str], str],
+) -> ToolbayError:
+    """The error that people are shown. `safe` masks secrets; its kind is kept, since it decides what follows."""
+    cause = _ours(failure)
+    if timed_out:
+        text = (
+            f"{name} was not ready within {config.startup_timeout:g} s{_said(diagnostics)}: raise `startupTimeout` if it only starts slowly"
+        )
+        return HandshakeFailed(safe(text), server=name)
+    if isinstance(cause, (ConnectionLost, CallTimeout)):
+        text = f"{name} did not complete the handshake: {cause}{_polluted(diagnostics)}"
+        kind = LaunchFailed if config.type is TransportType.STDIO else HandshakeFailed
+        return kind(safe(text), server=name)
+    if isinstance(cause, ConnectionFailed):
+        return type(cause)(
+            safe(f"{name} could not be started: {cause}" if isinstance(cause, LaunchFailed) else f"{name}: {cause}"),
+            server=name,
+            retriable=cause.retriable,
+        )
+    if isinstance(cause, CallError):
+        return HandshakeFailed(safe(f"{name} refused the handshake: {cause}{_polluted(diagnostics)}"), server=name)
+    if cause is not None:
+        return cause
+    if failure is not None:
+        other = _foreign(failure, config)
+        if other is not None:
+            return type(other)(safe(f"{name}: {other}"), server=name, retriable=other.retriable)
+        _log.error("%s: an unexpected error while connecting", name, exc_info=failure)
+        return ConnectionFailed(safe(f"{name} could not be connected: {line(_innermost(failure), 300)}"), server=name)
+    return ConnectionFailed(f"{name} could not be connected", server=name)
+
+
+def _ours(failure: BaseException | None) -> ToolbayError | None:
+    """The first of our own errors in what an engine raised; task groups wrap theirs."""
+    if isinstance(failure, ToolbayError):
+        return failure
+    if isinstance(failure, BaseExceptionGroup):
+        for inner in failure.exceptions:  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            if (found := _ours(inner)) is not None:  # pyright: ignore[reportUnknownArgumentType]
+                return found
+    return None
+
+
+def _foreign(failure: BaseException, config: ServerConfig) -> ConnectionFailed | None:
+    """What the HTTP library met while the first stream was opened (SSE opens one before any request)."""
+    if config.type is TransportType.STDIO:
+        return None
+    import httpx2  # noqa: PLC0415 - only where a server was reached over HTTP, which has loaded it
+
+    from toolbay.upstream.faults import causes, refused_status, unreachable  # noqa: PLC0415 - as above
+
+    for cause in causes(failure):
+        if isinstance(cause, httpx2.HTTPStatusError):
+            told = refused_status(cause.response.status_code, cause.response.headers, "", config.url)
+            return told if isinstance(told, ConnectionFailed) else HandshakeFailed(str(told))
+        if isinstance(cause, httpx2.TransportError):
+            told = unreachable(cause, config.url)
+            return told if isinstance(told, ConnectionFailed) else None
+    return None
+
+
+def _innermost(failure: BaseException) -> str:
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return f"{type(failure).__name__}: {failure}"  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _said(diagnostics: Diagnostics) -> str:
+    lines = diagnostics.stderr()[-3:]
+    return (f"; its last words on stderr: {excerpt(' | '.join(lines), 500)}" if lines else "") + _polluted(diagnostics)
+
+
+def _polluted(diagnostics: Diagnostics) -> str:
+    lines = diagnostics.stray()
+    if not lines:
+        return ""
+    return f"; it writes lines to stdout that are no protocol messages, such as {line(lines[0], 100)!r}: it must log to stderr"

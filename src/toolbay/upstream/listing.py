@@ -1,0 +1,109 @@
+"""Everything that a server offers, as it listed it: paged to the end, with bounds, and read leniently item by item."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from toolbay._text import line
+from toolbay.errors import CallError, ServerError
+from toolbay.types import Json
+from toolbay.upstream.engine import Budget, Engine
+
+MAX_PAGES = 100
+MAX_ITEMS = 20_000
+LIST_BUDGET = Budget(timeout=30.0, ceiling=120.0)
+METHOD_NOT_FOUND = -32601
+
+_LISTS = (
+    ("tools", "tools/list", "tools"),
+    ("resources", "resources/list", "resources"),
+    ("resources", "resources/templates/list", "resourceTemplates"),
+    ("prompts", "prompts/list", "prompts"),
+)
+"""Capability, method, and the key of the items in the result."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """What one server offered at one moment: raw items that have a name, and what was wrong with the others."""
+
+    tools: tuple[Json, ...] = ()
+    resources: tuple[Json, ...] = ()
+    templates: tuple[Json, ...] = ()
+    prompts: tuple[Json, ...] = ()
+    complaints: tuple[str, ...] = ()
+
+
+async def read(engine: Engine) -> Listing:
+    """List all that the server says it has.
+
+    A list that it advertises but cannot give costs that list only.
+
+    Raises:
+        ConnectionLost: it went away meanwhile.
+        CallError: its tools could not be listed, and it has nothing else.
+    """
+    found: dict[str, tuple[Json, ...]] = {}
+    complaints: list[str] = []
+    failure: CallError | None = None
+    for capability, method, key in _LISTS:
+        if capability not in engine.info.capabilities:
+            found[key] = ()
+            continue
+        try:
+            found[key] = await _pages(engine, method, key, complaints)
+        except CallError as error:
+            failure = failure or (error if key == "tools" else None)
+            found[key] = ()
+            if not (isinstance(error, ServerError) and error.code == METHOD_NOT_FOUND):
+                complaints.append(f"its {key} could not be listed: {line(str(error), 200)}")
+    if failure is not None and not any(found.values()):
+        raise failure
+    return Listing(
+        tools=found["tools"],
+        resources=found["resources"],
+        templates=found["resourceTemplates"],
+        prompts=found["prompts"],
+        complaints=tuple(complaints),
+    )
+
+
+async def _pages(engine: Engine, method: str, key: str, complaints: list[str]) -> tuple[Json, ...]:
+    items: list[Json] = []
+    names: set[str] = set()
+    seen: set[str] = set()
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        result = await engine.request(method, {} if cursor is None else {"cursor": cursor}, budget=LIST_BUDGET)
+        for item in _items(result.get(key), key, complaints):
+            name = str(item.get("uri") or item.get("uriTemplate") or item["name"])
+            if name in names:
+                complaints.append(f"it lists {line(name, 80)!r} twice among its {key}: the first one counts")
+                continue
+            names.add(name)
+            items.append(item)
+        cursor = result.get("nextCursor")
+        # An empty string is a valid cursor; only its absence ends the list.
+        if not isinstance(cursor, str):
+            return tuple(items)
+        if cursor in seen or len(items) > MAX_ITEMS:
+            why = "repeats a cursor" if cursor in seen else f"is longer than {MAX_ITEMS} items"
+            complaints.append(f"its list of {key} {why}: it was read up to there")
+            return tuple(items)
+        seen.add(cursor)
+    complaints.append(f"its list of {key} has more than {MAX_PAGES} pages: it was read up to there")
+    return tuple(items)
+
+
+def _items(value: Any, key: str, complaints: list[str]) -> list[Json]:
+    if not isinstance(value, list):
+        complaints.append(f"its list of {key} is none")
+        return []
+    good: list[Json] = []
+    for item in value:  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(item, dict) and isinstance(item.get("name"), str) and item["name"]:  # pyright: ignore[reportUnknownMemberType]
+            good.append(item)  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            complaints.append(f"one of its {key} has no name and is left out")
+    return good

@@ -1,0 +1,207 @@
+"""The SDK's transports, each with our own process, lines, HTTP faults and ledger beneath it.
+
+A transport here is an async context manager that yields the SDK's pair of streams. `Line` carries what the pair cannot say:
+that the other end is gone, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeAlias
+
+import anyio
+import httpx2
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from pydantic import ValidationError
+
+from toolbay.config.models import ServerConfig, TransportType
+from toolbay.errors import ConnectionLost, ToolbayError
+from toolbay.net import http
+from toolbay.upstream.engine import Opening
+from toolbay.upstream.faults import Faults
+from toolbay.upstream.ledger import Ledger
+from toolbay.upstream.lines import Lines, LineTooLong, Ring
+from toolbay.upstream.process import Child
+
+Incoming: TypeAlias = SessionMessage | Exception
+Streams: TypeAlias = tuple[Any, Any]
+"""What the SDK calls a transport's streams: messages in, messages out."""
+
+WRITE_TIMEOUT = 60.0
+"""Seconds that a child may leave its input unread before it counts as stuck."""
+OUTBOX = 1024
+"""Messages that wait for a child to read them, so that a caller's cancellation never waits for a full pipe."""
+SSE_EVENT_LIMIT = 32 * 1024 * 1024
+"""Bytes of one event. The SDK's 1 MB loses results of tools that have run."""
+LAST_BYTES = 0.5
+"""Seconds in which a dead child's output is still read; a grandchild may hold the pipe open for ever."""
+
+
+@dataclass(slots=True)
+class Line:
+    """The fact that the other end is gone, and why."""
+
+    died: anyio.Event = field(default_factory=anyio.Event)
+    reason: ToolbayError | None = None
+
+    def dead(self, reason: ToolbayError | None) -> None:
+        if self.reason is None:
+            self.reason = reason
+        self.died.set()
+
+
+class Watched:
+    """A read stream that says when it ends, and notes which requests were answered.
+
+    Without it nobody is told of a dead server: the SDK fails the calls with a code that servers may use as well.
+    """
+
+    def __init__(self, inner: Any, ledger: Ledger, line: Line) -> None:
+        self._inner = inner
+        self._ledger = ledger
+        self._line = line
+
+    async def receive(self) -> Incoming:
+        try:
+            item: Incoming = await self._inner.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._line.dead(None)
+            raise
+        if isinstance(item, SessionMessage) and isinstance(item.message, (JSONRPCResponse, JSONRPCError)):
+            self._ledger.answered(item.message.id)
+        return item
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def __aiter__(self) -> Watched:
+        return self
+
+    async def __anext__(self) -> Incoming:
+        try:
+            return await self.receive()
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+@asynccontextmanager
+async def connect(opening: Opening, child: Child | None, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
+    """The streams of the server's transport. For stdio the child is already running and is not ended here."""
+    config = opening.config
+    if child is not None:
+        opened = _over_pipes(child, opening, ledger, line)
+    elif config.type is TransportType.SSE:
+        opened = _over_sse(config, ledger, line)
+    else:
+        opened = _over_http(config, ledger, line)
+    async with opened as (read, write):
+        yield Watched(read, ledger, line), write
+
+
+@asynccontextmanager
+async def _over_http(config: ServerConfig, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
+    def wrap(inner: httpx2.AsyncBaseTransport) -> httpx2.AsyncBaseTransport:
+        return Faults(inner, ledger, on_dead=line.dead, wakes=False)
+
+    async with (
+        http.client(headers=config.headers, wrap=wrap) as client,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=SSE_EVENT_LIMIT) as streams,
+    ):
+        yield streams
+
+
+@asynccontextmanager
+async def _over_sse(config: ServerConfig, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
+    def factory(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
+        del timeout, auth  # ours decide
+        return http.client(headers=headers, wrap=lambda inner: Faults(inner, ledger, on_dead=line.dead, wakes=True))
+
+    async with sse_client(config.url, headers=dict(config.headers), httpx_client_factory=factory) as streams:
+        yield streams
+
+
+@asynccontextmanager
+async def _over_pipes(child: Child, opening: Opening, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
+    stray = Ring()
+    opening.diagnostics.stray = lambda: stray.lines
+    incoming, read = anyio.create_memory_object_stream[Incoming]()
+    write, outgoing = anyio.create_memory_object_stream[SessionMessage](OUTBOX)
+    async with incoming, read, write, outgoing, anyio.create_task_group() as group:
+        group.start_soon(_read_lines, child, incoming, stray, line, name=f"{opening.name}: read")
+        group.start_soon(_write_lines, child, outgoing, ledger, line, name=f"{opening.name}: write")
+        yield read, write
+        group.cancel_scope.cancel()
+
+
+async def _read_lines(child: Child, incoming: MemoryObjectSendStream[Incoming], stray: Ring, line: Line) -> None:
+    lines = Lines()
+    reason: ToolbayError | None = None
+    try:
+        async with incoming, anyio.create_task_group() as group:
+
+            async def end_with_child() -> None:
+                await child.exited.wait()
+                await anyio.sleep(LAST_BYTES)
+                group.cancel_scope.cancel()
+
+            group.start_soon(end_with_child, name="end with the child")
+            try:
+                while True:
+                    for text in lines.feed(await child.receive()):
+                        if (message := _parse(text)) is None:
+                            stray.add(text)
+                        else:
+                            await incoming.send(SessionMessage(message))
+            except LineTooLong as error:
+                reason = ConnectionLost(f"its output cannot be followed: {error}")
+            except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+                pass
+            with anyio.move_on_after(0.2):
+                # The exit code is known a moment after the output ended; messages are better for it.
+                await child.exited.wait()
+            group.cancel_scope.cancel()
+    finally:
+        line.dead(reason or ConnectionLost(child.describe_end()))
+
+
+def _parse(text: bytes) -> Any:
+    try:
+        return jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValidationError:
+        pass
+    try:
+        # One invalid byte in a result must not lose the call that it belongs to.
+        return jsonrpc_message_adapter.validate_json(text.decode("utf-8", "replace"), by_name=False)
+    except ValidationError:
+        return None
+
+
+async def _write_lines(child: Child, outgoing: MemoryObjectReceiveStream[SessionMessage], ledger: Ledger, line: Line) -> None:
+    async with outgoing:
+        async for item in outgoing:
+            message = item.message
+            if isinstance(message, JSONRPCRequest) and isinstance(message.id, int):
+                if ledger.get(message.id) is None:
+                    continue  # its caller has left, and was told that it was not sent
+                ledger.sent(message.id)
+            data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            with anyio.move_on_after(WRITE_TIMEOUT) as scope:
+                try:
+                    await child.send(data)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                    break
+            if scope.cancelled_caught:
+                line.dead(ConnectionLost(f"it has not read its input for {WRITE_TIMEOUT:.0f} s"))
+                break
