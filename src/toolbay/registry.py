@@ -1,0 +1,325 @@
+"""All tools of this moment as one immutable snapshot that is swapped whole, and the one door through which they are called.
+
+A call is found, repaired, validated, passed through the interceptors and run. Whatever goes wrong becomes an error result
+that a model can mend from; only a cancellation of the caller leaves as an exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, cast
+
+import anyio
+
+from toolbay import arguments as args
+from toolbay.errors import CallTimeout, ConnectionLost, ServerError, ToolbayError
+from toolbay.events import CallFinished, CallProgressed, CallStarted, Events, ToolsChanged
+from toolbay.search import Index
+from toolbay.types import CallContext, Interceptor, Invocation, Json, Next, Outcome, Progress, Tool, ToolResult
+
+log = logging.getLogger(__name__)
+
+EXCERPT = 2_000
+"""Characters of arguments and results in events."""
+SHOWN = 20
+"""Names or parameters that an error lists at the most."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The tools of one moment. Make it with `of`; it never changes, so a turn may keep the one that it began with."""
+
+    tools: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType(dict[str, Tool]()))
+    by_server: Mapping[str, tuple[Tool, ...]] = field(default_factory=lambda: MappingProxyType(dict[str, tuple[Tool, ...]]()))
+    descriptions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType(dict[str, str]()))
+
+    @classmethod
+    def of(cls, tools: Iterable[Tool], *, descriptions: Mapping[str, str] | None = None) -> Snapshot:
+        """A snapshot of `tools`, sorted by name; `descriptions` are what the servers are for, by their names.
+
+        Names are unique by construction (NAM-3). Should two be equal all the same, the one whose server comes first in the
+        alphabet stays, so that no server can take the place of a built-in tool, and the other one is logged.
+        """
+        named: dict[str, Tool] = {}
+        for tool in sorted(tools, key=lambda tool: (tool.name, tool.server, tool.wire_name)):
+            kept = named.setdefault(tool.name, tool)
+            if kept is not tool:
+                log.warning("Left out a second tool named %s (of server %r); %r already has it.", tool.name, tool.server, kept.server)
+        servers: dict[str, list[Tool]] = {}
+        for tool in named.values():
+            servers.setdefault(tool.server, []).append(tool)
+        return cls(
+            tools=MappingProxyType(named),
+            by_server=MappingProxyType({server: tuple(servers[server]) for server in sorted(servers)}),
+            descriptions=MappingProxyType(dict(descriptions or {})),
+        )
+
+    def nearest(self, name: str) -> str | None:
+        """The tool that somebody probably meant by `name`, or None where nothing is near."""
+        wanted = _plain(name[:200])
+        if not wanted:
+            return None
+        plain = {_plain(known): known for known in sorted(self.tools, reverse=True)}
+        if wanted in plain:
+            return plain[wanted]
+        own = [tool.name for tool in self.tools.values() if tool.wire_name and wanted == _plain(tool.wire_name)]
+        if own:
+            return own[0]
+        ends = [known for known in self.tools if _plain(known).endswith("_" + wanted) or wanted.endswith("_" + _plain(known))]
+        if ends:
+            return min(ends, key=lambda known: (len(known), known))
+        close = get_close_matches(wanted, list(plain), n=1, cutoff=0.6)
+        if close:
+            return plain[close[0]]
+        wires = {_plain(tool.wire_name): tool.name for tool in self.tools.values() if tool.wire_name}
+        close = get_close_matches(wanted, list(wires), n=1, cutoff=0.7)
+        return wires[close[0]] if close else None
+
+    @cached_property
+    def index(self) -> Index:
+        """The search index, built when it is first asked for."""
+        return Index(self.tools.values(), descriptions=self.descriptions)
+
+    def search(self, query: str, limit: int = 10) -> list[Tool]:
+        """The tools that fit `query` best, best first."""
+        return [tool for tool, _ in self.index.search(query, limit)]
+
+
+class Registry:
+    """The current snapshot, and calls against it (a `ToolSource`)."""
+
+    def __init__(self, *, events: Events, interceptors: Sequence[Interceptor] = (), mask: Callable[[str], str] = lambda text: text) -> None:
+        """`interceptors` run outermost first; `mask` takes secrets out of text that goes into events."""
+        self._events = events
+        self._interceptors = tuple(interceptors)
+        self._mask = mask
+        self._snapshot = Snapshot()
+        self._validators: dict[str, tuple[Tool, args.Validator | None]] = {}
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        return self._snapshot.tools
+
+    def swap(self, snapshot: Snapshot, server: str = "") -> None:
+        """Make `snapshot` the current one; say what came, went and changed because of `server`. Running calls go on."""
+        old, self._snapshot = self._snapshot, snapshot
+        self._validators = {name: entry for name, entry in self._validators.items() if snapshot.tools.get(name) is entry[0]}
+        added = tuple(name for name in snapshot.tools if name not in old.tools)
+        removed = tuple(name for name in old.tools if name not in snapshot.tools)
+        changed = tuple(name for name, tool in snapshot.tools.items() if name in old.tools and tool != old.tools[name])
+        if added or removed or changed:
+            self._events.publish(ToolsChanged(server=server, added=added, removed=removed, changed=changed))
+
+    async def call(self, name: str, arguments: Json | str, context: CallContext) -> ToolResult:
+        """Find, repair, validate and run. Never raises but for cancellation: what went wrong is an error result."""
+        snapshot = self._snapshot
+        tool = snapshot.tools.get(name)
+        report = _Report(self._events, self._mask, context, tool, name)
+        report.started(arguments)
+        try:
+            result = _unknown(snapshot, name) if tool is None else await self._found(tool, arguments, context, report)
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                report.finished(ToolResult(text="The call was stopped.", is_error=True, outcome=Outcome.UNKNOWN))
+                raise
+            log.exception("A cancellation that nobody asked for came out of %s.", name)
+            result = _failed(
+                f"The call of {name} was broken off on its way, though nobody stopped it. It may have taken effect: "
+                "check before you call it again.",
+                Outcome.UNKNOWN,
+            )
+        except ToolbayError as error:
+            result = _failed(str(error), _outcome(error))
+        except Exception as error:
+            # The contract: whatever a tool or an interceptor raises must not end the caller's turn.
+            log.exception("The call of %s failed unexpectedly.", name)
+            reason = self._mask(f"{type(error).__name__}: {error}")[:300]
+            result = _failed(f"The call of {name} failed in a way that was not foreseen ({reason}).", Outcome.UNKNOWN)
+        report.finished(result)
+        return result
+
+    async def _found(self, tool: Tool, arguments: Json | str, context: CallContext, report: _Report) -> ToolResult:
+        repaired = args.repair(tool.input_schema, arguments)
+        if isinstance(repaired, str):
+            return _bad(tool, ("the arguments are no JSON object",))
+        validator = self._validator(tool)
+        problems = args.check(validator, repaired) if validator is not None else ()
+        if problems:
+            return _bad(tool, problems)
+        told = CallContext(call_id=context.call_id, on_progress=report.progressed)
+        return await self._way()(Invocation(tool=tool, arguments=repaired, context=told))
+
+    def _way(self) -> Next:
+        """The interceptors, outermost first, and the tool itself at the end."""
+        way: Next = _invoke
+        for interceptor in reversed(self._interceptors):
+            way = _through(interceptor, way)
+        return way
+
+    def _validator(self, tool: Tool) -> args.Validator | None:
+        """None where the schema itself is broken: then the server judges."""
+        known = self._validators.get(tool.name)
+        if known is not None and known[0] is tool:
+            return known[1]
+        try:
+            validator = args.compile(tool.input_schema)
+        except args.BadSchema as error:
+            log.info("Arguments of %s are not validated: %s", tool.name, error)
+            validator = None
+        self._validators[tool.name] = (tool, validator)
+        return validator
+
+
+class _Report:
+    """What is told of one call, from its start to its end."""
+
+    def __init__(self, events: Events, mask: Callable[[str], str], context: CallContext, tool: Tool | None, name: str) -> None:
+        self._events = events
+        self._mask = mask
+        self._context = context
+        self._server = tool.server if tool is not None else ""
+        self._name = name[:200]
+        self._began = time.monotonic()
+
+    def started(self, arguments: Json | str) -> None:
+        shown = _cut(self._mask(_as_json(_masked(arguments, self._mask))))
+        self._events.publish(CallStarted(call_id=self._context.call_id, server=self._server, tool=self._name, arguments=shown))
+
+    def progressed(self, progress: Progress) -> None:
+        self._events.publish(CallProgressed(call_id=self._context.call_id, server=self._server, tool=self._name, progress=progress))
+        if self._context.on_progress is not None:
+            self._context.on_progress(progress)
+
+    def finished(self, result: ToolResult) -> None:
+        self._events.publish(
+            CallFinished(
+                call_id=self._context.call_id,
+                server=self._server,
+                tool=self._name,
+                is_error=result.is_error,
+                outcome=result.outcome,
+                text=_cut(self._mask(result.text)),
+                seconds=time.monotonic() - self._began,
+                size=len(result.text),
+            )
+        )
+
+
+async def _invoke(invocation: Invocation) -> ToolResult:
+    return await invocation.tool.invoke(invocation.arguments, invocation.context)
+
+
+def _through(interceptor: Interceptor, following: Next) -> Next:
+    async def step(invocation: Invocation) -> ToolResult:
+        return await interceptor(invocation, following)
+
+    return step
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody asked the running task to stop: through an anyio scope around it, or by `Task.cancel()`.
+
+    Both are facts that the loop keeps; a `CancelledError` by itself says nothing of where it came from.
+    """
+    if anyio.current_effective_deadline() == -math.inf:
+        return True
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _outcome(error: ToolbayError) -> Outcome:
+    """Whether the call that raised `error` took effect."""
+    if isinstance(error, ConnectionLost | CallTimeout):
+        return Outcome.UNKNOWN if error.sent else Outcome.NOT_EXECUTED
+    return Outcome.EXECUTED if isinstance(error, ServerError) else Outcome.NOT_EXECUTED
+
+
+def _failed(text: str, outcome: Outcome) -> ToolResult:
+    return ToolResult(text=text, is_error=True, outcome=outcome)
+
+
+def _unknown(snapshot: Snapshot, name: str) -> ToolResult:
+    """RUN-3: the nearest name, else what there is."""
+    said = f"There is no tool named {name[:100]}."
+    nearest = snapshot.nearest(name)
+    if nearest is not None:
+        said += f" Did you mean {nearest}?"
+    elif snapshot.tools:
+        some = list(snapshot.tools)[:SHOWN]
+        more = len(snapshot.tools) - len(some)
+        said += f" There are: {', '.join(some)}{f' and {more} more' if more else ''}."
+    else:
+        said += " No tools are available at this moment."
+    return _failed(said, Outcome.NOT_EXECUTED)
+
+
+def _bad(tool: Tool, problems: Sequence[str]) -> ToolResult:
+    """RUN-3: what does not fit, and what would."""
+    lines = [f"{tool.name} was not called, because its arguments do not fit:", *(f"- {problem}" for problem in problems)]
+    lines.append(f"Its parameters: {parameters(tool.input_schema)}.")
+    return _failed("\n".join(lines), Outcome.NOT_EXECUTED)
+
+
+def parameters(schema: Json) -> str:
+    """A schema's parameters in one line: `path (string, required), head (number)`; `none` where there are none."""
+    properties = cast("object", schema.get("properties"))
+    if not isinstance(properties, dict) or not properties:
+        return "none"
+    required = cast("object", schema.get("required"))
+    wanted = set(cast("list[Any]", required)) if isinstance(required, list) else set[Any]()
+    named = sorted(cast("dict[str, Any]", properties).items(), key=lambda item: item[0] not in wanted)
+    told = [f"{name} ({_type(part)}{', required' if name in wanted else ''})" for name, part in named[:SHOWN]]
+    return ", ".join(told) + (f" and {len(named) - SHOWN} more" if len(named) > SHOWN else "")
+
+
+def _type(schema: object) -> str:
+    if not isinstance(schema, dict):
+        return "any"
+    known = cast("Json", schema)
+    if isinstance(known.get("enum"), list):
+        return "one of " + ", ".join(json.dumps(value, ensure_ascii=False)[:40] for value in known["enum"][:SHOWN])
+    for word in ("anyOf", "oneOf"):
+        if isinstance(known.get(word), list):
+            return " or ".join(dict.fromkeys(_type(branch) for branch in known[word][:5]))
+    kind = known.get("type", "any")
+    if kind == "array" and isinstance(known.get("items"), dict):
+        return f"array of {_type(known['items'])}"
+    return " or ".join(str(one) for one in cast("list[Any]", kind)) if isinstance(kind, list) else str(kind)
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold().replace("-", "_").replace(".", "_").replace("/", "_")
+
+
+def _masked(value: Any, mask: Callable[[str], str], depth: int = 0) -> Any:
+    """Strings are masked before they are escaped as JSON, where a quote in a secret would hide it."""
+    if isinstance(value, str):
+        return mask(value)
+    if depth > SHOWN:
+        return "…"
+    if isinstance(value, dict):
+        return {str(key): _masked(part, mask, depth + 1) for key, part in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_masked(part, mask, depth + 1) for part in cast("Sequence[Any]", value)]
+    return value
+
+
+def _as_json(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= EXCERPT else text[:EXCERPT] + "…"
