@@ -1,0 +1,196 @@
+"""Text that is safe to log or show: URLs, headers, environments and command lines without the credentials in them.
+
+Two ways lead here. `mask` takes out values that are known to be secret, in whatever coat they come (URL-encoded, base64,
+JSON-escaped). The others know no values, only what credentials look like, and err towards hiding too much.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+from urllib.parse import quote, quote_plus, unquote, urlsplit
+
+HIDDEN = "***"
+
+_Spans: TypeAlias = list[tuple[int, int]]
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_SECRET_WORD = re.compile(
+    r"accesskey|auth|authkey|authorization|bearer|cookie|jwt|key|pass|pat|privatekey|pwd|sig|signature|\w*token",
+)
+_SECRET_PARTS = ("apikey", "credential", "passphrase", "passwd", "password", "secret")
+_ABOUT_A_SECRET = re.compile(
+    r"count|dir|directory|enabled|env|expiry|file|format|header|length|limit|method|mode|name|path|prefix|size|timeout|ttl|type|uri|url",
+)
+"""Last words of names that tell about a secret and are none: TOKEN_URL, KEY_PATH."""
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>|]+")
+_QUERY_VALUE = re.compile(r"([^?&;=#]+)=([^&;#]*)")
+_SCHEME_AND_TOKEN = re.compile(r"\b(?:bearer|basic|digest|token)\s+([A-Za-z0-9._~+/=:-]{6,})", re.IGNORECASE)
+_ASSIGNMENT = re.compile(r"(?<![\w?&-])-{0,2}([A-Za-z_][\w.-]*)=(?:\"([^\"]*)\"|'([^']*)'|(\S+))")
+_OPTION_IN_SCRIPT = re.compile(r"(?<!\S)--?([A-Za-z][\w-]+)\s+(?!-)(\S+)")
+_HEADER_LINE = re.compile(r"^\s*([A-Za-z][\w-]*)\s*:\s*(\S.*)$", re.DOTALL)
+_SHORT_PASSWORD = re.compile(r"^-p([^=\s]\S*)$")
+_SHORT_USER = re.compile(r"^-u[^=\s]")
+_OPTION = re.compile(r"^--?([A-Za-z][\w.-]+)$")
+_TOKEN_SHAPES = re.compile(
+    r"\b(?:sk-[\w-]{8,}|(?:sk|pk|rk)_(?:live|test)_\w{8,}|gh[pousr]_\w{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[abeprs]-[\w-]{8,}"
+    r"|AKIA[A-Z0-9]{12,}|AIza[\w-]{20,}|figd_[\w-]{8,}|npm_\w{20,}|hf_\w{16,}|eyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*)"
+)
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable, header, option or parameter of this name usually holds a credential."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if not words or _ABOUT_A_SECRET.fullmatch(words[-1]) or words[0] == "public":
+        return False
+    whole = "".join(words)
+    return (
+        any(_SECRET_WORD.fullmatch(word) for word in words) or whole.endswith("accesskeyid") or any(part in whole for part in _SECRET_PARTS)
+    )
+
+
+def mask(text: str, secrets: Iterable[str]) -> str:
+    """`text` with every occurrence of every secret hidden, also where it is URL-encoded, JSON-escaped or in base64."""
+    spans: _Spans = []
+    for form in {form for secret in secrets if secret for form in _forms(secret)}:
+        start = text.find(form)
+        while start >= 0:
+            spans.append((start, start + len(form)))
+            start = text.find(form, start + 1)
+    return _hide(text, spans)
+
+
+def url(text: str) -> str:
+    """The origin, and `/...` where a path or query follows it. Never userinfo, path or query, for these carry keys."""
+    try:
+        parts = urlsplit(text.strip())
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return HIDDEN
+    if not parts.scheme or not host:
+        return HIDDEN
+    shown = f"[{host}]" if ":" in host else host
+    origin = f"{parts.scheme}://{shown}" + (f":{port}" if port is not None else "")
+    return f"{origin}/..." if parts.path.strip("/") or parts.query or parts.fragment else origin
+
+
+def headers(mapping: Mapping[str, str]) -> dict[str, str]:
+    """HTTP headers for showing."""
+    return _named(mapping)
+
+
+def env(mapping: Mapping[str, str]) -> dict[str, str]:
+    """An environment for showing."""
+    return _named(mapping)
+
+
+def argv(sequence: Sequence[str]) -> list[str]:
+    """A command line for showing: options, assignments, headers, URLs and tokens without their credentials."""
+    return [_hide(text, spans) for text, spans in _scan(sequence)]
+
+
+def credentials(sequence: Sequence[str]) -> set[str]:
+    """The credentials that `argv` would hide."""
+    return {text[start:end] for text, spans in _scan(sequence) for start, end in spans}
+
+
+def url_credentials(text: str) -> set[str]:
+    """Userinfo and secret-looking query values of the URLs in `text`, as written and decoded."""
+    found = {text[start:end] for start, end in _in_urls(text)}
+    return found | {unquote(value) for value in found}
+
+
+def _named(mapping: Mapping[str, str]) -> dict[str, str]:
+    return {name: HIDDEN if value and looks_secret(name) else _hide(value, _in_text(value)) for name, value in mapping.items()}
+
+
+def _scan(sequence: Sequence[str]) -> list[tuple[str, _Spans]]:
+    found: list[tuple[str, _Spans]] = []
+    after_option = False
+    # `-pPASSWORD` is how database clients take it; beside a `-uUSER` it is no `-port`.
+    like_database = any(_SHORT_USER.match(text) for text in sequence)
+    for text in sequence:
+        option = _OPTION.match(text)
+        if after_option and not text.startswith("--"):
+            found.append((text, [(0, len(text))]))
+            after_option = False
+            continue
+        after_option = option is not None and looks_secret(option[1])
+        short = _SHORT_PASSWORD.match(text) if like_database and not after_option else None
+        found.append((text, [short.span(1)] if short else _in_text(text)))
+    return found
+
+
+def _in_text(text: str) -> _Spans:
+    """Where credentials seem to be in a piece of free text."""
+    spans = _in_urls(text)
+    spans += [match.span(1) for match in _SCHEME_AND_TOKEN.finditer(text)]
+    spans += [match.span() for match in _TOKEN_SHAPES.finditer(text)]
+    for match in _ASSIGNMENT.finditer(text):
+        if looks_secret(match[1]):
+            spans += [match.span(group) for group in (2, 3, 4) if match[group]]
+    spans += [match.span(2) for match in _OPTION_IN_SCRIPT.finditer(text) if looks_secret(match[1])]
+    header = _HEADER_LINE.match(text)
+    if header and looks_secret(header[1]):
+        spans.append(header.span(2))
+    return spans
+
+
+def _in_urls(text: str) -> _Spans:
+    spans: _Spans = []
+    for match in _URL.finditer(text):
+        begin = match.start() + match[0].index("://") + 3
+        rest = match[0][begin - match.start() :]
+        authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+        userinfo, at, _ = authority.rpartition("@")
+        if at:
+            user, colon, _ = userinfo.partition(":")
+            spans.append((begin + (len(user) + 1 if colon else 0), begin + len(userinfo)))
+        query = rest.find("?")
+        if query >= 0:
+            for pair in _QUERY_VALUE.finditer(rest, query + 1):
+                if looks_secret(unquote(pair[1])):
+                    spans.append((begin + pair.start(2), begin + pair.end(2)))
+    return [span for span in spans if span[0] < span[1]]
+
+
+def _forms(secret: str) -> set[str]:
+    """The coats in which a secret comes. Base64 also as a part of a longer text, at each of the three alignments."""
+    raw = secret.encode("utf-8", "surrogatepass")
+    forms = {
+        secret,
+        quote(raw, safe=""),
+        quote(raw),
+        quote_plus(raw),
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+    }
+    forms |= {re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), form) for form in tuple(forms) if "%" in form}
+    for shift in range(3):
+        encoded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
+        # The first characters mix with what stands before the secret, the last one with what follows it.
+        core = encoded[(0, 2, 3)[shift] : len(encoded) - (1 if (len(raw) + shift) % 3 else 0)]
+        if len(core) >= 6:
+            forms |= {core, core.replace("+", "-").replace("/", "_")}
+    for whole in (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()):
+        forms |= {whole, whole.rstrip("=")}
+    return forms
+
+
+def _hide(text: str, spans: _Spans) -> str:
+    """Spans may touch and overlap: what two of them cover together becomes one."""
+    pieces: list[str] = []
+    done = 0
+    for start, end in sorted(spans):
+        if start >= done:
+            if start > done or not pieces:
+                pieces.append(text[done:start])
+                pieces.append(HIDDEN)
+            done = end
+        else:
+            done = max(done, end)
+    return "".join(pieces) + text[done:]

@@ -1,0 +1,57 @@
+"""Where things lie: the configuration file, the user's folders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+APP = "toolbay"
+FILE_NAMES = ("toolbay.yaml", "toolbay.yml", "toolbay.json", "toolbay.jsonc", "toolbay.toml")
+"""In the order in which they are looked for."""
+
+
+def user_home(environ: Mapping[str, str]) -> Path:
+    """What `~` stands for."""
+    named = environ.get("HOME") or environ.get("USERPROFILE")
+    return Path(named) if named else Path.home()
+
+
+def home(environ: Mapping[str, str]) -> Path:
+    """The folder of the user's configuration: TOOLBAY_HOME, else the system's usual place."""
+    named = environ.get("TOOLBAY_HOME")
+    if named:
+        return expanded(named, environ)
+    import platformdirs  # noqa: PLC0415  # only where nobody named a folder
+
+    return Path(platformdirs.user_config_dir(APP, appauthor=False))
+
+
+def data_home(environ: Mapping[str, str]) -> Path:
+    """The folder of the user's data (files, sessions): TOOLBAY_HOME/data, else the system's usual place."""
+    named = environ.get("TOOLBAY_HOME")
+    if named:
+        return expanded(named, environ) / "data"
+    import platformdirs  # noqa: PLC0415  # as above
+
+    return Path(platformdirs.user_data_dir(APP, appauthor=False))
+
+
+def find(cwd: Path, environ: Mapping[str, str]) -> Path | None:
+    """The configuration file of this working directory, else the user's, else None (CFG-1)."""
+    for folder in (cwd, home(environ)):
+        for name in FILE_NAMES:
+            if (folder / name).is_file():
+                return folder / name
+    return None
+
+
+def expanded(text: str, environ: Mapping[str, str]) -> Path:
+    """`text` as a path, with a leading `~` replaced."""
+    return Path(tilde(text, environ))
+
+
+def tilde(text: str, environ: Mapping[str, str]) -> str:
+    """`~`, `~/x` and `~\\x` with the user's home folder; anything else as it is, `~name/x` too."""
+    if text == "~" or text.startswith(("~/", "~\\")):
+        return f"{user_home(environ)}{text[1:]}"
+    return text

@@ -1,0 +1,233 @@
+"""One entry of a configuration becomes one server, or the reason why it cannot. It costs only itself (CFG-6)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from toolbay import _redact
+from toolbay.config import dotenv, fields, references, synonyms
+from toolbay.config.models import InvalidServer, Problem, ServerConfig, TransportType
+from toolbay.config.places import tilde
+from toolbay.errors import ConfigError
+
+SHORTEST_SECRET = 6
+"""Characters. What is shorter stands in too many harmless words to be masked everywhere."""
+
+_PLAIN_VARIABLES = re.compile(
+    r"HOME|USER|LOGNAME|USERNAME|USERPROFILE|HOMEPATH|HOMEDRIVE|PATH|PWD|OLDPWD|SHELL|TERM|EDITOR|TMPDIR|TEMP|TMP|LANG|LC_\w+|XDG_\w+|HOSTNAME"
+    r"|COMPUTERNAME|APPDATA|LOCALAPPDATA|PROGRAMDATA|PROGRAMFILES|SYSTEMROOT|WINDIR|VIRTUAL_ENV|CONDA_PREFIX"
+)
+_OTHER_REFERENCE = re.compile(r"\{env:\w+\}|\{\{.*\}\}|%[A-Z][A-Z0-9_]*%|(?:^|\s)\$[A-Z][A-Z0-9_]+$")
+_NOT_REPLACED = "The value looks like another client's reference and is taken as it is; here write ${NAME}."
+_SENT_OUT = ("env", "headers", "url", "args")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What an entry is read against: the environment, and the folder that relative paths start from."""
+
+    environ: Mapping[str, str]
+    base: Path | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class Findings:
+    """What reading gathers beside the servers: problems to tell, values to mask."""
+
+    problems: list[Problem] = field(default_factory=list[Problem])
+    secrets: set[str] = field(default_factory=set[str])
+
+    def note(self, where: str, text: str) -> None:
+        self.problems.append(Problem(where=where, text=text))
+
+    def hide(self, *values: str) -> None:
+        self.secrets.update(value for value in values if len(value) >= SHORTEST_SECRET)
+
+
+def read(name: str, entry: Any, where: str, around: Surroundings, findings: Findings) -> ServerConfig | InvalidServer:
+    """The server of one entry. `where` is the entry's key path."""
+    try:
+        return _server(name, entry, where, around, findings)
+    except ConfigError as error:
+        reason = str(error)
+    except ValidationError as error:
+        reason = " and ".join(f"has a key `{key}` that {clause}" for key, clause in fields.complaints(error, ServerConfig))
+    label = json.dumps(name, ensure_ascii=False) if name else f"at `{where}`"
+    return InvalidServer(reason=f"Server {label} {reason}.")
+
+
+def _server(name: str, entry: Any, where: str, around: Surroundings, findings: Findings) -> ServerConfig:
+    if not name:
+        raise ConfigError("has no name: give it one that is not empty")
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"must be an object with `command` or `url`, not {_article(entry)}")
+    ours, problems = synonyms.translated(cast("Mapping[str, Any]", entry), where)
+    findings.problems += problems
+    values, problems = fields.fit(ServerConfig, ours, where)
+    findings.problems += problems
+    _to_text(values)
+    values = {key: resolved(value, _alias(key), around, findings) for key, value in values.items()}
+    _gather_secrets(values, findings)
+    _tell_literal_references(values, where, findings)
+    _find_paths(values, around, findings)
+    values["type"] = _type_of(values, where, findings)
+    return ServerConfig.model_validate(values)
+
+
+def _alias(name: str) -> str:
+    return ServerConfig.model_fields[name].alias or name
+
+
+def _article(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return "a list" if isinstance(value, list) else "text" if isinstance(value, str) else "a bare value"
+
+
+def _to_text(values: dict[str, Any]) -> None:
+    """Numbers and bools where text belongs are common in YAML and harmless: taken as their JSON text."""
+    for key in ("args", "env", "headers"):
+        value = values.get(key)
+        if isinstance(value, list):
+            values[key] = [_scalar(item) for item in cast("list[Any]", value)]
+        elif isinstance(value, Mapping):
+            values[key] = {name: _scalar(item) for name, item in cast("Mapping[str, Any]", value).items() if item is not None}
+
+
+def _scalar(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, (bool, int, float)) else value
+
+
+def resolved(value: Any, key: str, around: Surroundings, findings: Findings) -> Any:
+    """`value` with every reference in it replaced, at any depth.
+
+    Raises:
+        ConfigError: one cannot be; a clause that names the key and the mend.
+    """
+    if isinstance(value, str):
+        try:
+            done = references.resolve(value, around.environ)
+        except references.BadReference as error:
+            raise ConfigError(f"has a key `{key}` that {error}") from None
+        if key.split(".", 1)[0] in _SENT_OUT or _redact.looks_secret(key.rpartition(".")[2]):
+            findings.hide(*(text for name, text in done.used if not _PLAIN_VARIABLES.fullmatch(name.upper())))
+        return done.text
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {name: resolved(item, f"{key}.{name}", around, findings) for name, item in items}
+    if isinstance(value, list):
+        return [resolved(item, f"{key}[{at}]", around, findings) for at, item in enumerate(cast("list[Any]", value))]
+    return value
+
+
+def _gather_secrets(values: Mapping[str, Any], findings: Findings) -> None:
+    for key in ("env", "headers", "auth"):
+        for name, value in _texts(values.get(key)):
+            findings.hide(*_redact.url_credentials(value))
+            if _redact.looks_secret(name):
+                findings.hide(value, *value.split()[1:])
+    url, args = values.get("url"), values.get("args")
+    if isinstance(url, str):
+        findings.hide(*_redact.url_credentials(url))
+    if isinstance(args, list):
+        texts = [item for item in cast("list[Any]", args) if isinstance(item, str)]
+        findings.hide(*_redact.credentials(texts))
+
+
+def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in cast("Mapping[str, Any]", value).items():
+            yield from _texts(item, key)
+
+
+def _tell_literal_references(values: Mapping[str, Any], where: str, findings: Findings) -> None:
+    """What other clients would have replaced goes out as it is; silence would make that hard to find."""
+    for key in ("env", "headers", "url"):
+        for name, value in _texts(values.get(key)):
+            if _OTHER_REFERENCE.search(value):
+                findings.note(f"{where}.{key}" + (f".{name}" if name else ""), _NOT_REPLACED)
+
+
+def _find_paths(values: dict[str, Any], around: Surroundings, findings: Findings) -> None:
+    for key in ("command", "cwd", "env_file"):
+        if isinstance(values.get(key), str):
+            values[key] = tilde(values[key], around.environ)
+    if isinstance(values.get("args"), list):
+        values["args"] = [tilde(item, around.environ) if isinstance(item, str) else item for item in values["args"]]
+    for key in ("cwd", "env_file"):
+        if around.base and isinstance(values.get(key), str) and values[key]:
+            values[key] = str(around.base / values[key])
+    if isinstance(values.get("env_file"), str) and values["env_file"]:
+        listed = _env_file(Path(values["env_file"]))
+        findings.hide(*(value for name, value in listed.items() if _redact.looks_secret(name)))
+        env = values.get("env", {})
+        if isinstance(env, Mapping):
+            values["env"] = {**listed, **cast("Mapping[str, Any]", env)}
+
+
+def _env_file(path: Path) -> dict[str, str]:
+    try:
+        return dotenv.parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"has a key `envFile` whose file {path} cannot be read ({error.strerror}): create it, or remove the key"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"has a key `envFile` whose file {path} is not text in UTF-8: save it as UTF-8") from None
+    except ConfigError as error:
+        raise ConfigError(f"has a key `envFile` whose file {path} cannot be used: {error}") from None
+
+
+def _type_of(values: dict[str, Any], where: str, findings: Findings) -> TransportType:
+    """CFG-4: an explicit type wins; else what is there decides."""
+    has_command, has_url = bool(values.get("command")), bool(values.get("url"))
+    given = values.get("type")
+    if given is not None:
+        known = synonyms.kind(given) if isinstance(given, str) else None
+        if known is None:
+            raise ConfigError("has a key `type` that must be stdio, sse or streamableHttp (also written http)")
+        chosen = TransportType(known)
+        needed, other = ("command", "url") if chosen is TransportType.STDIO else ("url", "command")
+        if not values.get(needed):
+            mend = f"or remove `type`, for there is a `{other}`" if values.get(other) else f"such as {_SUCH_AS[needed]}"
+            raise ConfigError(f"is of type {chosen.value} and needs `{needed}`: add it, {mend}")
+        if values.get(other):
+            findings.note(f"{where}.{other}", f"The key `{other}` has no effect, for the type is {chosen.value}: remove it.")
+    elif has_command and has_url:
+        raise ConfigError("has both `command` and `url`: remove the one that is not meant, or add `type`")
+    elif has_command:
+        chosen = TransportType.STDIO
+    elif has_url:
+        chosen = TransportType.HTTP
+    else:
+        raise ConfigError("has neither `command` nor `url`: add `command` for a program, or `url` for an address")
+    if chosen is not TransportType.STDIO and isinstance(values.get("url"), str):
+        path = _path_of(values["url"].strip())
+        values["url"] = values["url"].strip()
+        if given is None and path.rstrip("/").endswith("/sse"):
+            chosen = TransportType.SSE
+    return chosen
+
+
+_SUCH_AS = {"command": "`command: npx`", "url": "`url: https://example.com/mcp`"}
+
+
+def _path_of(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ConfigError("has a key `url` that is no address: write one such as https://example.com/mcp") from None
+    if parts.scheme.lower() not in {"http", "https"} or not host:
+        raise ConfigError("has a key `url` that must begin with http:// or https:// and name a host")
+    return parts.path
