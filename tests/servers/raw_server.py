@@ -1,0 +1,195 @@
+"""A stdio server without an SDK that does exactly the wrong thing it is told to by its arguments.
+
+It speaks `initialize` of 2025-11-25, lists and calls tools, and answers -32601 to all else (so also to the probe of newer clients).
+Standard library only: it starts in some tens of milliseconds, and nothing in it mends what a test wants broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+PROTOCOL = "2025-11-25"
+FOREVER = 3600.0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--tools", default="echo,note,slow", help="names of the tools, with commas; what they do: see Server.run_tool")
+    add("--pages", type=int, default=1, help="tools/list comes in so many pages, each further one with one tool page_N")
+    add("--endless-pages", action="store_true", help="tools/list always names the same next page")
+    add("--hang", action="append", default=[], metavar="METHOD", help="never answer this method")
+    add("--no-reply", action="append", default=[], metavar="TOOL", help="take the call, let it act, never answer")
+    add("--late", action="append", default=[], metavar="TOOL", help="answer a call only after its notifications/cancelled came")
+    add("--die-on", action="append", default=[], metavar="TOOL", help="let the call act, then die without an answer")
+    add("--die-once", metavar="FILE", help="with --die-on: only if FILE is not there yet; it is made")
+    add("--error", action="append", default=[], metavar="TOOL=CODE", help="answer a call with this JSON-RPC error code")
+    add("--exit-at-start", type=int, metavar="CODE", help="exit at once")
+    add("--stderr", metavar="TEXT", help="write this line to standard error at the start")
+    add("--slow-start", type=float, default=0.0, metavar="SECONDS", help="wait before reading anything")
+    add("--pollute", type=int, default=0, metavar="N", help="so many lines that are no JSON-RPC before every answer")
+    add("--bad-tool", action="store_true", help="list one tool that does not follow the protocol, before the good ones")
+    add("--bad-progress", action="store_true", help="send a progress notification without a token before every answer to a call")
+    add("--ignore-eof", action="store_true", help="live on after the end of input")
+    add("--ignore-sigterm", action="store_true", help="do not end on SIGTERM")
+    add("--spawn-child", action="store_true", help="start a process of our own that outlives its input; its pid is an effect: child PID")
+    add("--effects", type=Path, metavar="FILE", help="a line for every tool that acted, by name")
+    add("--journal", type=Path, metavar="FILE", help="a line of JSON for every message that came in")
+    return parser.parse_args()
+
+
+class Server:
+    """One conversation over standard input and output. Answers may come from threads; each is one write."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.tools = [name for name in options.tools.split(",") if name]
+        self.errors = {name: int(code) for name, _, code in (item.partition("=") for item in options.error)}
+        self.cancelled: dict[Any, threading.Event] = {}
+        self.writing = threading.Lock()
+
+    def send(self, message: dict[str, Any]) -> None:
+        with self.writing:
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            sys.stdout.flush()
+
+    def reply(self, message_id: Any, result: dict[str, Any]) -> None:
+        for number in range(self.options.pollute):
+            with self.writing:
+                sys.stdout.write(f"INFO: line {number} that is no message\n")
+        self.send({"id": message_id, "result": result})
+
+    def refuse(self, message_id: Any, code: int, text: str) -> None:
+        self.send({"id": message_id, "error": {"code": code, "message": text}})
+
+    def effect(self, line: str) -> None:
+        """Append one line in one write, so that a count holds whatever dies next."""
+        if self.options.effects:
+            with self.options.effects.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+    def serve(self) -> None:
+        for line in sys.stdin:
+            if self.options.journal:
+                with self.options.journal.open("a", encoding="utf-8") as file:
+                    file.write(line)
+            message = json.loads(line)
+            method = message.get("method", "")
+            if method in self.options.hang:
+                continue
+            if "id" in message:
+                self.request(message["id"], method, message.get("params") or {})
+            elif method == "notifications/cancelled":
+                self.cancelled.setdefault(message["params"]["requestId"], threading.Event()).set()
+
+    def request(self, message_id: Any, method: str, params: dict[str, Any]) -> None:
+        if method == "initialize":
+            server = {"name": "raw", "version": "1.0"}
+            self.reply(message_id, {"protocolVersion": PROTOCOL, "capabilities": {"tools": {"listChanged": True}}, "serverInfo": server})
+        elif method == "ping":
+            self.reply(message_id, {})
+        elif method == "tools/list":
+            self.reply(message_id, self.page(int(params.get("cursor") or 0)))
+        elif method == "tools/call":
+            # A thread a call: a slow one must not keep the notification from us that cancels it.
+            threading.Thread(target=self.call, args=(message_id, params), daemon=True).start()
+        else:
+            self.refuse(message_id, -32601, "Method not found")
+
+    def page(self, number: int) -> dict[str, Any]:
+        if number:
+            listed = [_tool(f"page_{number}")]
+        else:
+            listed = [_tool(name) for name in self.tools]
+            if self.options.bad_tool:
+                listed.insert(0, {"name": "bad", "inputSchema": {"properties": 5}, "annotations": {"readOnlyHint": "yes please"}})
+        if self.options.endless_pages:
+            return {"tools": listed, "nextCursor": "1"}
+        return {"tools": listed, "nextCursor": str(number + 1)} if number + 1 < self.options.pages else {"tools": listed}
+
+    def call(self, message_id: Any, params: dict[str, Any]) -> None:
+        name, given = params.get("name", ""), params.get("arguments") or {}
+        options = self.options
+        if name in self.errors:
+            self.refuse(message_id, self.errors[name], f"{name} is refused, as told")
+            return
+        result = self.run_tool(message_id, name, given, (params.get("_meta") or {}).get("progressToken"))
+        if result is None:
+            self.refuse(message_id, -32602, f"Unknown tool: {name}")
+            return
+        self.effect(name)
+        if name in options.die_on and not (options.die_once and Path(options.die_once).exists()):
+            if options.die_once:
+                Path(options.die_once).touch()
+            os._exit(7)
+        if name in options.no_reply:
+            return
+        if name in options.late:
+            self.cancelled.setdefault(message_id, threading.Event()).wait(FOREVER)
+        if options.bad_progress:
+            self.send({"method": "notifications/progress", "params": {"progress": 1}})
+        self.reply(message_id, result)
+
+    def run_tool(self, message_id: Any, name: str, given: dict[str, Any], token: Any) -> dict[str, Any] | None:
+        """`slow` reports progress `steps` times, `seconds` apart; `grow` adds the tool `name`; every other one says its arguments back."""
+        if name == "slow":
+            stop = self.cancelled.setdefault(message_id, threading.Event())
+            steps = int(given.get("steps", 1))
+            for step in range(steps):
+                if stop.wait(float(given.get("seconds", 0))):
+                    return _text("cancelled")
+                if token is not None:
+                    progress = {"progressToken": token, "progress": step + 1, "total": steps, "message": f"step {step + 1}"}
+                    self.send({"method": "notifications/progress", "params": progress})
+            return _text(f"{steps} steps")
+        if name == "grow" and name in self.tools:
+            self.tools.append(str(given["name"]))
+            self.send({"method": "notifications/tools/list_changed"})
+            return _text("grown")
+        if name in self.tools or name.startswith("page_"):
+            return _text(str(given.get("text", json.dumps(given))))
+        return None
+
+
+def _tool(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "description": f"The tool {name}",
+        "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
+        "annotations": {"readOnlyHint": name == "echo"},
+    }
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}]}
+
+
+def main() -> None:
+    options = arguments()
+    if options.stderr is not None:
+        print(options.stderr, file=sys.stderr, flush=True)
+    if options.exit_at_start is not None:
+        sys.exit(options.exit_at_start)
+    if options.ignore_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    server = Server(options)
+    if options.spawn_child:
+        child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({FOREVER})"], stdin=subprocess.DEVNULL)
+        server.effect(f"child {child.pid}")
+    time.sleep(options.slow_start)
+    server.serve()
+    if options.ignore_eof:
+        time.sleep(FOREVER)
+
+
+if __name__ == "__main__":
+    main()
