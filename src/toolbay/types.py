@@ -107,6 +107,8 @@ class Tool:
     kind: Kind = Kind.TOOL
     title: str = ""
     hints: Hints = Hints()
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Keys of `parameters` that stand for others of `input_schema`, since no provider takes those."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -152,11 +152,12 @@ class Parts:
         if not uri:
             raise Unreadable("it holds no URI")
         name = said(block.get("title"), _NAME) or said(block.get("name"), _NAME)
+        where = f"{name} <{uri}>" if name else f"<{uri}>"
         size = block.get("size")
         facts = [said(block.get("mimeType"), _NAME), _media.size(size) if isinstance(size, int) and size >= 0 else ""]
         shown = ", ".join(fact for fact in facts if fact)
         about = said(block.get("description"), _DESCRIPTION)
-        self.note(f"resource link: {name} <{uri}>{f' ({shown})' if shown else ''}{f': {about}' if about else ''}")
+        self.note(f"resource link: {where}{f' ({shown})' if shown else ''}{f': {about}' if about else ''}")
 
     def _take(self, found: re.Match[str], files: list[Blob]) -> str:
         """What stands in the text instead of a long run of base64 letters: the run itself where it is no file."""
@@ -167,17 +168,17 @@ class Parts:
             if not kind and not uri:
                 return run
             if run in self._seen:
-                return "(base64 of the file above)"
+                return "(the file above)"
             data = decode(run)
         except Unreadable:
             return "(damaged base64, left out)" if uri else run
         claimed = kind or (uri[1] if uri else "")
         if self._inline >= _MAX_INLINE:
-            return f"(base64 of {claimed}, {_media.size(len(data))}, left out)"
+            return f"({claimed}, {_media.size(len(data))}, left out)"
         self._inline += 1
         self._seen.add(run)
         files.append(Blob(data, claimed, claimed.partition("/")[0]))
-        return f"(base64 of {claimed}: the file that follows)"
+        return f"({claimed}: the file that follows)"
 
 
 def said(value: Any, limit: int) -> str:

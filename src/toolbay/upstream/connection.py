@@ -65,6 +65,8 @@ class Connection:
         """What the server offered when it was last asked; kept while it is being brought back."""
         self.on_listing: Callable[[], None] = lambda: None
         """Called when `listing` has changed; must be quick and must not raise."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when `state` has changed; as above."""
         self.diagnostics = Diagnostics()
         self.seconds = 0.0
         """How long the last start took."""
@@ -256,12 +258,12 @@ class Connection:
             data = params.get("data")
             text = data if isinstance(data, str) else repr(data)
             self._events.publish(
-                ServerLog(server=self.name, level=line(str(params.get("level", "info")), 20), text=self._safe(excerpt(clean(text), 2_000)))
+                ServerLog(server=self.name, level=line(str(params.get("level", "info")), 20), text=self.safe(excerpt(clean(text), 2_000)))
             )
 
     def _lost(self, reason: ToolbayError | None) -> None:
         text = f"{self.name} went away: {reason}" if reason else f"{self.name} went away"
-        self.error = ConnectionLost(self._safe(text), server=self.name)
+        self.error = ConnectionLost(self.safe(text), server=self.name)
         self._to(Happening.LOST)
 
     def _failed(self, failure: BaseException | None, *, timed_out: bool) -> None:
@@ -275,15 +277,17 @@ class Connection:
             self._to(Happening.REFUSED)
 
     def _explained(self, failure: BaseException | None, *, timed_out: bool) -> ToolbayError:
-        return explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self._safe)
+        return explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self.safe)
 
-    def _safe(self, text: str) -> str:
+    def safe(self, text: str) -> str:
+        """`text` without the secrets that the configuration holds."""
         return mask(text, self._secrets)
 
     def _to(self, happening: Happening) -> None:
         before, self.state = self.state, after(self.state, happening)
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
+        self.on_change()
         if self.state in (State.READY, State.CONNECTING):
             self.error = None if self.state is State.READY else self.error
         if self.state is before:

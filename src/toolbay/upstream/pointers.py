@@ -30,11 +30,12 @@ class Document:
         self.draft = _schemas.draft_of(root)
         named = root.get("$defs")
         self._named: Node = cast("Node", named) if isinstance(named, dict) else {}
-        self._anchors: dict[str, Any] = {}
         self._targets: dict[str, Any] = {}
         self._places: dict[tuple[str, ...], str] = {}
-        self._own_id = next((value for word in ("$id", "id") if isinstance(value := root.get(word), str)), "")
-        self._find_anchors(root)
+        try:
+            self._references = _schemas.References(root)
+        except _schemas.BadReference as error:
+            raise UntranslatableSchema(str(error)) from None
 
     @property
     def old_references(self) -> bool:
@@ -74,34 +75,10 @@ class Document:
         return next(name for size in range(12, len(digest) + 1) if (name := f"ref_{digest[:size]}") not in taken)
 
     def _locate(self, reference: str) -> tuple[tuple[str, ...], Any]:
-        base, mark, fragment = reference.partition("#")
-        if base and base != self._own_id.partition("#")[0]:
-            raise UntranslatableSchema(f'it refers to another document ("{reference[:80]}"), and those are never fetched')
-        if fragment and not fragment.startswith("/") and fragment in self._anchors:
-            return ("#", fragment), self._anchors[fragment]
         try:
-            path, target = _schemas.pointed(self.root, f"#{fragment}" if mark else "#")
-        except (LookupError, ValueError):
-            raise UntranslatableSchema(f'it refers to "{reference[:80]}", and nothing is there') from None
-        if not _schemas.is_schema(target):
-            raise UntranslatableSchema(f'it refers to "{reference[:80]}", and no schema is there')
-        return path, target
-
-    def _find_anchors(self, node: Any) -> None:
-        if not isinstance(node, dict):
-            return
-        schema = cast("Node", node)
-        for word in ("$anchor", "$dynamicAnchor"):
-            if isinstance(name := schema.get(word), str):
-                self._anchors.setdefault(name, schema)
-        for word in ("$id", "id"):
-            name = schema.get(word)
-            if isinstance(name, str) and name.startswith("#"):
-                self._anchors.setdefault(name[1:], schema)
-            elif isinstance(name, str) and word == "$id" and schema is not self.root:
-                raise UntranslatableSchema(f'a part of it is a document of its own ("$id": "{name[:80]}")')
-        for _, _, child in _schemas.subschemas(schema):
-            self._find_anchors(child)
+            return self._references.locate(reference)
+        except _schemas.BadReference as error:
+            raise UntranslatableSchema(str(error)) from None
 
 
 def takes_null(document: Document, schema: Any) -> bool:
@@ -132,7 +109,7 @@ class _Null:
         return self._known[id(node)]
 
     def _judge(self, node: Node, depth: int) -> bool:
-        reference = reference_of(node)
+        reference = _schemas.reference_of(node)
         if reference is not None and (self._document.old_references or not self.taken(self._document.target(reference), depth)):
             return self.taken(self._document.target(reference), depth)
         if node.get("nullable") is True:
@@ -157,8 +134,3 @@ class _Null:
             if isinstance(node.get(word), list)
         }
         return all(counts.get("allOf", ())) and any(counts.get("anyOf", (True,))) and counts.get("oneOf", [True]).count(True) == 1
-
-
-def reference_of(node: Node) -> str | None:
-    """The reference that `node` makes. Within one document the dynamic and recursive ones are plain ones."""
-    return next((value for word in ("$ref", "$dynamicRef", "$recursiveRef") if isinstance(value := node.get(word), str)), None)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from toolbay._schemas import Node
-from toolbay.upstream.pointers import Document, UntranslatableSchema, reference_of
+from toolbay._schemas import Node, reference_of
+from toolbay.upstream.pointers import Document, UntranslatableSchema
 
 _GONE = ("allOf", "anyOf", "oneOf", "enum", "const", "not")
 _DEEPEST = 20

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from toolbay import _schemas
-from toolbay._schemas import Node
+from toolbay._schemas import Node, reference_of
 from toolbay.types import Json
-from toolbay.upstream.pointers import Document, UntranslatableSchema, reference_of, takes_null
+from toolbay.upstream.pointers import Document, UntranslatableSchema, takes_null
 from toolbay.upstream.roots import merged
 
 __all__ = ["Normalised", "UntranslatableSchema", "denullable", "normalise"]

@@ -1,0 +1,311 @@
+"""All configured servers: one owner task each, started side by side, and one snapshot of what they offer together.
+
+The fleet applies plans and publishes snapshots. It does not know who calls the tools.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.abc
+
+from toolbay.config.models import InvalidServer, ServerConfig
+from toolbay.errors import ConfigError
+from toolbay.events import Events, Notice
+from toolbay.reconcile import plan
+from toolbay.registry import Registry, Snapshot
+from toolbay.types import ArtifactStore, Json, Tool, ToolResult
+from toolbay.upstream.allow import select
+from toolbay.upstream.capabilities import Maker, Offers, get_prompt, read_resource
+from toolbay.upstream.connection import Connection
+from toolbay.upstream.engine import OpenEngine
+from toolbay.upstream.engines import official
+from toolbay.upstream.listing import Listing
+from toolbay.upstream.naming import assign
+from toolbay.upstream.state import SETTLED, State
+
+RELOAD_PATIENCE = 15.0
+"""Seconds that a reload waits for the servers that it touched; those that need longer go on by themselves."""
+
+_log = logging.getLogger("toolbay.fleet")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerStatus:
+    """One server at one moment, for people. Everything that the server said is its own claim."""
+
+    name: str
+    state: str
+    error: str = ""
+    type: str = ""
+    tools: int = 0
+    resources: int = 0
+    prompts: int = 0
+    protocol: str = ""
+    title: str = ""
+    seconds: float = 0.0
+    stderr: tuple[str, ...] = ()
+    pid: int | None = None
+    instructions: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reloaded:
+    """What a reload did, by names of servers; `tools_removed` are names of tools."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    retried: tuple[str, ...] = ()
+    connected: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    tools_removed: tuple[str, ...] = ()
+
+
+class Fleet:
+    """The connections. An async context manager: leaving it closes every server, in bounded time (LIF-1)."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        events: Events,
+        artifacts: ArtifactStore,
+        builtin: Iterable[Tool] = (),
+        open_engine: OpenEngine = official,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._registry = registry
+        self._events = events
+        self._artifacts = artifacts
+        self._builtin = tuple(builtin)
+        self._open_engine = open_engine
+        self._environ = environ
+        self._connections: dict[str, Connection] = {}
+        self._invalid: dict[str, InvalidServer] = {}
+        self._offers: dict[str, tuple[Listing, Offers]] = {}
+        self._budget = 16_000
+        self._told: set[tuple[str, str]] = set()
+        self._changed = anyio.Event()
+        self._group: anyio.abc.TaskGroup | None = None
+        self._applying = anyio.Lock()
+
+    async def __aenter__(self) -> Self:
+        self._group = anyio.create_task_group()
+        await self._group.__aenter__()
+        self._publish("")
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+        assert self._group is not None
+        for connection in self._connections.values():
+            connection.stop()
+        # A cancelled owner closes its server as well, shielded and bounded; waiting here keeps one way out.
+        with anyio.CancelScope(shield=True):
+            for connection in list(self._connections.values()):
+                await connection.wait_closed()
+        return await self._group.__aexit__(kind, error, trace)
+
+    # -- what there is ------------------------------------------------------------------------------------------------
+
+    @property
+    def servers(self) -> Mapping[str, ServerStatus]:
+        """Every configured server that is not disabled, by name, sorted."""
+        known = {name: self._status(connection) for name, connection in self._connections.items()}
+        known |= {name: ServerStatus(name=name, state="invalid", error=entry.reason) for name, entry in self._invalid.items()}
+        return dict(sorted(known.items()))
+
+    def _status(self, connection: Connection) -> ServerStatus:
+        listing = connection.listing or Listing()
+        ready = connection.state is State.READY
+        info = connection.info
+        return ServerStatus(
+            name=connection.name,
+            state=connection.state.value,
+            error="" if ready or connection.error is None else str(connection.error),
+            type=connection.config.type.value,
+            tools=len(listing.tools),
+            resources=len(listing.resources) + len(listing.templates),
+            prompts=len(listing.prompts),
+            protocol=info.protocol,
+            title=f"{info.name} {info.version}".strip(),
+            seconds=connection.seconds if ready else 0.0,
+            stderr=tuple(connection.safe(text) for text in connection.diagnostics.stderr()),
+            pid=connection.diagnostics.pid if ready else None,
+            instructions=info.instructions,
+            description=connection.config.description,
+        )
+
+    def listing(self, server: str) -> Listing | None:
+        """What a server listed, as it came; None while it is not there."""
+        connection = self._connections.get(server)
+        return connection.listing if connection else None
+
+    async def prompt(self, server: str, name: str, arguments: Json) -> ToolResult:
+        """One of a server's prompts, filled in.
+
+        Raises:
+            ConfigError: there is no such server. Others as `upstream.capabilities.get_prompt`.
+        """
+        return await get_prompt(self._connection(server), name, arguments, self._artifacts, self._budget)
+
+    async def resource(self, server: str, uri: str) -> ToolResult:
+        """One of a server's resources.
+
+        Raises:
+            ConfigError: there is no such server. Others as `upstream.capabilities.read_resource`.
+        """
+        return await read_resource(self._connection(server), uri, self._artifacts, self._budget)
+
+    def _connection(self, server: str) -> Connection:
+        try:
+            return self._connections[server]
+        except KeyError:
+            known = ", ".join(sorted(self._connections)) or "none"
+            raise ConfigError(f"there is no server named {server!r} (configured: {known})") from None
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    async def settle(self, quiet: float | None = 3.0) -> None:
+        """Return when every server is ready or has failed; or when one is ready and nothing changed for `quiet` seconds.
+
+        A server that never answers cannot be told from a slow one, so the others are waited for only as long as servers
+        keep coming up. None waits for every one, as long as its `startupTimeout` allows.
+        """
+        while any(connection.state not in SETTLED for connection in self._connections.values()):
+            patience = quiet if self._any_ready() else None
+            with anyio.move_on_after(patience) as scope:
+                await self._changed.wait()
+            if scope.cancelled_caught:
+                return
+
+    def _any_ready(self) -> bool:
+        return any(connection.state is State.READY for connection in self._connections.values())
+
+    async def ready(self, server: str) -> ServerStatus:
+        """Wait until one server is ready or has failed, and say which.
+
+        Raises:
+            ConfigError: there is no such server.
+        """
+        connection = self._connection(server)
+        await connection.wait_settled()
+        return self._status(connection)
+
+    # -- change -------------------------------------------------------------------------------------------------------
+
+    async def apply(
+        self,
+        servers: Mapping[str, ServerConfig | InvalidServer],
+        *,
+        secrets: frozenset[str] = frozenset(),
+        budget: int = 16_000,
+        wait: bool = True,
+    ) -> Reloaded:
+        """Go from the servers that run to those of a configuration (LIF-4). One at a time; the last one asked for wins.
+
+        Untouched servers keep their connection and their running calls. `wait` waits for the servers that were started
+        here until they are ready or have failed, for 15 s at the most.
+        """
+        async with self._applying:
+            self._budget = budget
+            self._invalid = {name: entry for name, entry in servers.items() if isinstance(entry, InvalidServer)}
+            new = {name: entry for name, entry in servers.items() if isinstance(entry, ServerConfig)}
+            old = {name: connection.config for name, connection in self._connections.items()}
+            failed = frozenset(
+                name for name, connection in self._connections.items() if connection.state in (State.FAILED, State.NEEDS_AUTH)
+            )
+            steps = plan(old, new, failed)
+            before = frozenset(self._registry.tools)
+            await self._close(*steps.stop, *steps.restart)
+            for name in (*steps.refilter, *steps.retry):
+                self._connections[name].config = new[name]
+            for name in (*steps.start, *steps.restart):
+                self._open(name, new[name], secrets)
+            for name in steps.retry:
+                self._connections[name].start()
+            self._publish("")
+            touched = (*steps.start, *steps.restart, *steps.retry)
+            if wait:
+                await self._wait_for(touched)
+            status = self.servers
+            return Reloaded(
+                added=steps.start,
+                changed=tuple(sorted((*steps.restart, *steps.refilter))),
+                removed=steps.stop,
+                retried=steps.retry,
+                connected=tuple(name for name in touched if status[name].state == State.READY),
+                failed=tuple(name for name in touched if status[name].state in (State.FAILED, State.NEEDS_AUTH)),
+                tools_removed=tuple(sorted(before - frozenset(self._registry.tools))),
+            )
+
+    async def _wait_for(self, names: Iterable[str]) -> None:
+        with anyio.move_on_after(RELOAD_PATIENCE):
+            for name in names:
+                await self._connections[name].wait_settled()
+
+    async def _close(self, *names: str) -> None:
+        leaving = [self._connections.pop(name) for name in names]
+        for connection in leaving:
+            connection.on_listing = lambda: None
+            self._offers.pop(connection.name, None)
+            connection.stop()
+        for connection in leaving:
+            await connection.wait_closed()
+
+    def _open(self, name: str, config: ServerConfig, secrets: frozenset[str]) -> None:
+        assert self._group is not None, "enter the fleet first"
+        connection = Connection(name, config, events=self._events, open_engine=self._open_engine, environ=self._environ, secrets=secrets)
+        connection.on_listing = lambda: self._publish(name)
+        connection.on_change = self._wake
+        self._connections[name] = connection
+        self._group.start_soon(self._guard, connection, name=f"owner of {name}")
+
+    async def _guard(self, connection: Connection) -> None:
+        """An owner that fails in a way nobody foresaw costs its own server only."""
+        try:
+            await connection.run()
+        except Exception:
+            _log.exception("the owner of %s failed", connection.name)
+            self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    # -- the snapshot -------------------------------------------------------------------------------------------------
+
+    def _publish(self, server: str) -> None:
+        """Swap the registry's snapshot for what all servers offer now. `server` is the one that changed, or empty."""
+        offers = {name: self._offers_of(connection) for name, connection in self._connections.items()}
+        names = assign(offer.key for made in offers.values() for offer in made.offers)
+        tools: list[Tool] = list(self._builtin)
+        for name, made in offers.items():
+            config = self._connections[name].config
+            keys = [offer.key for offer in made.offers]
+            selection = select(config, keys, names)
+            tools.extend(replace(offer.tool, name=names[offer.key]) for offer in made.offers if offer.key in selection.allowed)
+            for text in (*made.complaints, *((entry.text for entry in selection.unmatched) if made.offers else ())):
+                self._tell(name, text)
+        descriptions = {name: connection.config.description for name, connection in self._connections.items()}
+        self._registry.swap(Snapshot.of(tools, descriptions=descriptions), server)
+
+    def _offers_of(self, connection: Connection) -> Offers:
+        listing = connection.listing
+        if listing is None:
+            return Offers(offers=(), complaints=())
+        known = self._offers.get(connection.name)
+        if known is None or known[0] is not listing:
+            known = self._offers[connection.name] = (listing, Maker(connection, self._artifacts, self._budget).make())
+        return known[1]
+
+    def _tell(self, server: str, text: str) -> None:
+        if (server, text) not in self._told:
+            self._told.add((server, text))
+            self._events.publish(Notice(server=server, text=text))

@@ -1,0 +1,291 @@
+"""A server's tools, resources and prompts as tools of an agent: what it listed, and a connection to call it through.
+
+Everything here is read leniently: what one capability has wrong costs that capability, and is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+from toolbay import arguments
+from toolbay._text import clean, line
+from toolbay.errors import CallError, CallTimeout, ConnectionFailed, ConnectionLost, ServerError
+from toolbay.types import ArtifactStore, CallContext, Hints, Json, Kind, Tool, ToolResult
+from toolbay.upstream import render, templates
+from toolbay.upstream.connection import Connection
+from toolbay.upstream.engine import Budget
+from toolbay.upstream.naming import Key, wrapped
+from toolbay.upstream.schema import UntranslatableSchema, normalise
+
+DESCRIPTION_LIMIT = 4_000
+"""Characters of one description; the longest seen has 14,000, and every model request would carry it."""
+PARAMETER_TEXT_LIMIT = 1_500
+MAY_HAVE_RUN = "It may have taken effect: do not repeat it blindly, check with a tool that only reads, or ask."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """One capability. `tool` has the plain name until the fleet, which sees all servers, gives it its own."""
+
+    key: Key
+    tool: Tool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offers:
+    offers: tuple[Offer, ...]
+    complaints: tuple[str, ...]
+
+
+class Maker:
+    """Makes the offers of one connection's listing. `store` takes the files, `budget` bounds the text of one result."""
+
+    def __init__(self, connection: Connection, store: ArtifactStore, budget: int) -> None:
+        self._connection = connection
+        self._store = store
+        self._budget = budget
+        self._complaints: list[str] = []
+
+    def make(self) -> Offers:
+        """All that the connection's listing offers now."""
+        listing = self._connection.listing
+        if listing is None:
+            return Offers(offers=(), complaints=())
+        self._complaints = list(listing.complaints)
+        made = [
+            *(self._tool(item) for item in listing.tools),
+            *(self._resource(item) for item in listing.resources),
+            *(self._template(item) for item in listing.templates),
+            *(self._prompt(item) for item in listing.prompts),
+        ]
+        return Offers(offers=tuple(offer for offer in made if offer is not None), complaints=tuple(self._complaints))
+
+    # -- the kinds ----------------------------------------------------------------------------------------------------
+
+    def _tool(self, item: Json) -> Offer | None:
+        name: str = item["name"]
+        schema = item.get("inputSchema")
+        if not isinstance(schema, dict):
+            schema = {"type": "object", "properties": {}}
+        if _dict(item.get("execution")).get("taskSupport") == "required":
+            self._complaints.append(f"its tool {line(name, 80)!r} can only be run as a task, which is not offered, and is left out")
+            return None
+        call = ToolInvocation(self._connection, self._store, self._budget, item)
+        return self._offer(Key(self._connection.name, Kind.TOOL, name), item, cast("Json", schema), call, hints=call.hints)
+
+    def _resource(self, item: Json) -> Offer | None:
+        uri = item.get("uri")
+        if not isinstance(uri, str) or not uri:
+            self._complaints.append(f"its resource {line(item['name'], 80)!r} has no URI and is left out")
+            return None
+
+        async def call(_arguments: Json, _context: CallContext) -> ToolResult:
+            return await read_resource(self._connection, uri, self._store, self._budget)
+
+        key = Key(self._connection.name, Kind.RESOURCE, item["name"], uri)
+        said = f"Reads the resource {line(uri, 300)} of the server {self._connection.name!r}."
+        return self._offer(key, item, {"type": "object", "properties": {}}, call, said=said)
+
+    def _template(self, item: Json) -> Offer | None:
+        text = item.get("uriTemplate")
+        template = templates.parse(text) if isinstance(text, str) else None
+        if template is None:
+            self._complaints.append(f"its resource template {line(item['name'], 80)!r} cannot be read and is left out")
+            return None
+
+        async def call(given: Json, _context: CallContext) -> ToolResult:
+            return await read_resource(self._connection, template.expand(given), self._store, self._budget)
+
+        key = Key(self._connection.name, Kind.RESOURCE, item["name"], template.text)
+        said = f"Reads a resource {line(template.text, 300)} of the server {self._connection.name!r}."
+        return self._offer(key, item, template.schema, call, said=said)
+
+    def _prompt(self, item: Json) -> Offer | None:
+        name: str = item["name"]
+        listed = item.get("arguments")
+        known = [_dict(entry) for entry in cast("list[Any]", listed)] if isinstance(listed, list) else []
+        known = [entry for entry in known if isinstance(entry.get("name"), str)]
+        schema: Json = {
+            "type": "object",
+            "properties": {entry["name"]: {"type": "string", "description": _text(entry.get("description"))} for entry in known},
+            "required": [entry["name"] for entry in known if entry.get("required") is True],
+        }
+
+        async def call(given: Json, _context: CallContext) -> ToolResult:
+            return await get_prompt(self._connection, name, given, self._store, self._budget)
+
+        said = f"Fills in the prompt {line(name, 100)!r} of the server {self._connection.name!r} and shows it."
+        return self._offer(Key(self._connection.name, Kind.PROMPT, name), item, schema, call, said=said)
+
+    def _offer(
+        self,
+        key: Key,
+        item: Json,
+        schema: Json,
+        invoke: Callable[[Json, CallContext], Awaitable[ToolResult]],
+        *,
+        said: str = "",
+        hints: Hints | None = None,
+    ) -> Offer | None:
+        title = line(_text(item.get("title")) or _text(_dict(item.get("annotations")).get("title")), 200)
+        described = clean(_text(item.get("description")))[:DESCRIPTION_LIMIT].strip()
+        try:
+            normalised = normalise(schema)
+        except UntranslatableSchema as reason:
+            self._complaints.append(f"its {key.kind} {line(key.name, 80)!r} is left out: its schema cannot be used ({reason})")
+            return None
+        tool = Tool(
+            name=wrapped(key),
+            description="\n".join(part for part in (described or title, said) if part) or f"The {key.kind} {line(key.name, 100)}.",
+            input_schema=schema,
+            parameters=_cleaned(normalised.parameters),
+            invoke=invoke,
+            server=key.server,
+            wire_name=key.uri or key.name,
+            kind=key.kind,
+            title=title,
+            hints=hints or Hints(read_only=True, destructive=False, idempotent=True),
+            renamed=normalised.renamed,
+        )
+        return Offer(key=key, tool=tool)
+
+
+class ToolInvocation:
+    """Runs one tool of a server: `(arguments, context) -> result`."""
+
+    def __init__(self, connection: Connection, store: ArtifactStore, budget: int, item: Json) -> None:
+        self._connection = connection
+        self._store = store
+        self._budget = budget
+        self._name: str = item["name"]
+        self._output_schema = item.get("outputSchema")
+        self.hints = _hints(_dict(item.get("annotations")))
+
+    async def __call__(self, given: Json, context: CallContext) -> ToolResult:
+        config = self._connection.config
+        seconds = config.tool_timeouts.get(self._name, config.tool_timeout)
+        try:
+            result = await self._connection.request(
+                "tools/call",
+                {"name": self._name, "arguments": given},
+                budget=Budget(timeout=seconds, ceiling=max(config.max_timeout, seconds)),
+                repeatable=self.hints.read_only or self.hints.idempotent,
+                on_progress=context.on_progress,
+            )
+        except (CallError, ConnectionLost, ConnectionFailed) as error:
+            raise _told(error, f"the tool {self._name!r}", self._connection) from error
+        rendered = render.tool_result(result, output_problems=self._departures(result))
+        return _masked(await render.settle(rendered, self._store, budget=self._budget), self._connection)
+
+    def _departures(self, result: Json) -> tuple[str, ...]:
+        """How the structured content departs from what the tool promised (REN-3)."""
+        structured = result.get("structuredContent")
+        if structured is None or result.get("isError") is True or self._validator is None:
+            return ()
+        return arguments.check(self._validator, structured)
+
+    @cached_property
+    def _validator(self) -> arguments.Validator | None:
+        if not isinstance(self._output_schema, dict):
+            return None
+        try:
+            return arguments.compile(cast("Json", self._output_schema))
+        except arguments.BadSchema:
+            return None  # what cannot be checked is not held against the result
+
+
+async def read_resource(connection: Connection, uri: str, store: ArtifactStore, budget: int) -> ToolResult:
+    """Read one resource through its own server; the URI is a key of that server and nothing else.
+
+    Raises:
+        CallError, ConnectionLost, ConnectionFailed: with a sentence for people.
+    """
+    try:
+        result = await connection.request("resources/read", {"uri": uri}, budget=_reading(connection), repeatable=True)
+    except (CallError, ConnectionLost, ConnectionFailed) as error:
+        raise _told(error, f"the resource {line(uri, 200)!r}", connection) from error
+    return _masked(await render.settle(render.resource_result(result, uri), store, budget=budget), connection)
+
+
+async def get_prompt(connection: Connection, name: str, given: Json, store: ArtifactStore, budget: int) -> ToolResult:
+    """Have a server fill in one of its prompts.
+
+    Raises:
+        CallError, ConnectionLost, ConnectionFailed: with a sentence for people.
+    """
+    params = {"name": name, "arguments": {key: str(value) for key, value in given.items()}}
+    try:
+        result = await connection.request("prompts/get", params, budget=_reading(connection), repeatable=True)
+    except (CallError, ConnectionLost, ConnectionFailed) as error:
+        raise _told(error, f"the prompt {line(name, 200)!r}", connection) from error
+    return _masked(await render.settle(render.prompt_result(result), store, budget=budget), connection)
+
+
+def _reading(connection: Connection) -> Budget:
+    config = connection.config
+    return Budget(timeout=config.tool_timeout, ceiling=max(config.max_timeout, config.tool_timeout))
+
+
+def _told(error: CallError | ConnectionLost | ConnectionFailed, what: str, connection: Connection) -> Exception:
+    """The same error, in the words of this call (CAL-1, CAL-3, CAL-6)."""
+    server = connection.name
+    if isinstance(error, ConnectionLost):
+        if not error.sent:
+            return ConnectionLost(connection.safe(f"{server} went away before {what} was called: {error}"), server=server, sent=False)
+        text = f"The connection to {server} was lost after {what} was called: {error}. {MAY_HAVE_RUN}"
+        return ConnectionLost(connection.safe(text), server=server, sent=True)
+    if isinstance(error, CallTimeout):
+        told = f"the server was told to stop. {MAY_HAVE_RUN}" if error.sent else "it was not sent."
+        return CallTimeout(connection.safe(f"{what} of {server} failed: {error}; {told}"), sent=error.sent)
+    if isinstance(error, ServerError):
+        code = f" {error.code}" if error.code else ""
+        return ServerError(connection.safe(f"{server} answered {what} with an error{code}: {error}"), code=error.code, data=error.data)
+    if isinstance(error, ConnectionFailed):
+        return type(error)(connection.safe(f"{what} was not called: {error}"), server=server, retriable=error.retriable)
+    return type(error)(connection.safe(f"{what} of {server} failed: {error}"))
+
+
+def _masked(result: ToolResult, connection: Connection) -> ToolResult:
+    return replace(result, text=connection.safe(result.text))
+
+
+def _hints(annotations: Json) -> Hints:
+    def flag(name: str, default: bool) -> bool:
+        value = annotations.get(name)
+        return value if isinstance(value, bool) else default
+
+    read_only = flag("readOnlyHint", False)
+    return Hints(
+        read_only=read_only,
+        destructive=flag("destructiveHint", True) and not read_only,
+        idempotent=flag("idempotentHint", False),
+        open_world=flag("openWorldHint", True),
+    )
+
+
+def _cleaned(schema: Any, *, names: bool = False) -> Any:
+    """The schema with its prose cleaned and bounded; `names`: this is a map of names, in which no key is a keyword."""
+    if isinstance(schema, list):
+        return [_cleaned(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    cleaned: Json = {}
+    for key, value in cast("Json", schema).items():
+        if not names and key in ("description", "title") and isinstance(value, str):
+            cleaned[key] = clean(value)[:PARAMETER_TEXT_LIMIT]
+        elif not names and key in ("enum", "const", "default", "examples"):
+            cleaned[key] = value
+        else:
+            cleaned[key] = _cleaned(value, names=not names and key in ("properties", "$defs", "patternProperties"))
+    return cleaned
+
+
+def _dict(value: object) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
