@@ -1,0 +1,39 @@
+"""The public names: what `import toolbay` offers is exactly what it says it offers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import toolbay
+
+SOURCE = Path(toolbay.__file__)
+
+
+def test_all_names_are_written_in_order() -> None:
+    """STRUCTURE: one sorted list, so that two changes to it do not collide and a reader finds a name."""
+    assert list(toolbay.__all__) == sorted(toolbay.__all__)
+    assert len(set(toolbay.__all__)) == len(toolbay.__all__)
+
+
+def test_dir_shows_the_public_names_and_nothing_else() -> None:
+    """STRUCTURE: what completion shows is what is promised."""
+    assert sorted(name for name in dir(toolbay) if not name.startswith("_")) == [name for name in toolbay.__all__ if name[0] != "_"]
+
+
+def test_every_public_name_is_there_and_says_what_it_is() -> None:
+    """STRUCTURE: each one loads, and each class and function has a docstring of its own."""
+    silent = [
+        name
+        for name in toolbay.__all__
+        if (inspect.isclass(getattr(toolbay, name)) or inspect.isroutine(getattr(toolbay, name)))
+        and not (getattr(toolbay, name).__doc__ or "").strip()
+    ]
+    assert silent == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    """STRUCTURE: a module begins with the idea of it."""
+    modules = SOURCE.parent.rglob("*.py")
+    assert [str(path) for path in modules if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))] == []
