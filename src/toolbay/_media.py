@@ -116,7 +116,7 @@ def dimensions(data: bytes) -> tuple[int, int] | None:
 def size(count: int) -> str:
     """A number of bytes for people: `812 bytes`, `12 kB`, `3.4 MB` (powers of ten)."""
     if count < 1000:
-        return f"{count} bytes"
+        return f"{count} byte{'' if count == 1 else 's'}"
     return f"{count / 1000:.0f} kB" if count < 999_500 else f"{count / 1_000_000:.1f} MB"
 
 

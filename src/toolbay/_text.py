@@ -48,6 +48,7 @@ _INVISIBLE = re.compile(
     r"|(?<=[0-9#*])\ufe0f(?=\u20e3))"
     rf"|[{_INVISIBLE_CHARACTERS}\u200c\u200d\ufe0e\ufe0f]"
 )
+_CONTROL_BYTES = bytes({*range(0x20), 0x7F} - {0x09, 0x0A})
 _SUSPICIOUS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{_INVISIBLE_CHARACTERS}\u200c\u200d\ufe0e\ufe0f]")
 
 
@@ -56,13 +57,20 @@ def clean(text: str) -> str:
 
     CR, CRLF, vertical tab and form feed become newlines; a lone surrogate becomes U+FFFD.
     """
-    if not _SUSPICIOUS.search(text):
+    if _plain(text):
         return text
     # A surrogate pair that nobody joined may spell a tag character: first make characters of everything.
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     text = _CONTROLS.sub("", _BREAKS.sub("\n", text))
     # A second pass: what a joiner stands between is only certain once the escapes are gone.
     return _INVISIBLE.sub(r"\1", text)
+
+
+def _plain(text: str) -> bool:
+    """Whether there is nothing to do. ASCII, the common case, is looked through ten times faster as bytes."""
+    if text.isascii():
+        return len(text.encode().translate(None, _CONTROL_BYTES)) == len(text)
+    return not _SUSPICIOUS.search(text)
 
 
 def line(text: str, limit: int) -> str:
