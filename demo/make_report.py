@@ -10,26 +10,34 @@ TARGET = Path(__file__).resolve().parent / "sample" / "report.pdf"
 PAGES: tuple[tuple[str, str], ...] = (
     (
         "Harbour Lights: season report",
-        "The harbour has fourteen lights. This report says how they did between April and September: which burned, which failed, "
-        "what was mended, and what it cost. It is written for the harbour board and for whoever keeps the lights next year. "
-        "Page two is about failures, page three about the north mole, page four about money.",
+        (
+            "The harbour has fourteen lights. This report says how they did between April and September: which burned, which failed, "
+            "what was mended, and what it cost. It is written for the harbour board and for whoever keeps the lights next year. "
+            "Page two is about failures, page three about the north mole, page four about money."
+        ),
     ),
     (
         "Failures and repairs",
-        "Nine lights burned the whole season without a visit. Three were out for less than a day each, after the storm of 17 May. "
-        "The buoy at the fairway bend lost its battery twice; the second time the charger was replaced and the trouble ended. "
-        "One lamp, at the slipway, is beyond repair and is listed for replacement.",
+        (
+            "Nine lights burned the whole season without a visit. Three were out for less than a day each, after the storm of 17 May. "
+            "The buoy at the fairway bend lost its battery twice; the second time the charger was replaced and the trouble ended. "
+            "One lamp, at the slipway, is beyond repair and is listed for replacement."
+        ),
     ),
     (
         "The light on the north mole",
-        "The lens of the north mole light was replaced on 23 June. The new lens has a focal length of 187 millimetres, and the light "
-        "now carries 11.4 nautical miles in clear weather, against 8.9 before. The keeper of the north mole light is Ingrid Solheim. "
-        "She visits it on the first Monday of every month.",
+        (
+            "The lens of the north mole light was replaced on 23 June. The new lens has a focal length of 187 millimetres, and the light "
+            "now carries 11.4 nautical miles in clear weather, against 8.9 before. The keeper of the north mole light is Ingrid Solheim. "
+            "She visits it on the first Monday of every month."
+        ),
     ),
     (
         "What it cost",
-        "The season cost 48,250 kroner: 21,900 for parts, 17,350 for boat hire and 9,000 for paint. That is 1,750 less than was set "
-        "aside. The board is asked to move the rest to the replacement of the slipway lamp, which is expected to cost 6,400.",
+        (
+            "The season cost 48,250 kroner: 21,900 for parts, 17,350 for boat hire and 9,000 for paint. That is 1,750 less than was set "
+            "aside. The board is asked to move the rest to the replacement of the slipway lamp, which is expected to cost 6,400."
+        ),
     ),
 )
 
