@@ -142,3 +142,169 @@ def pointed(document: Any, pointer: str) -> tuple[tuple[str, ...], Any]:
 def escaped(token: str) -> str:
     """A name as it stands in a local pointer."""
     return token.replace("~", "~0").replace("/", "~1").replace("%", "%25")
+
+
+def reference_of(node: Node) -> str | None:
+    """The reference that `node` makes. Within one document the dynamic and recursive ones are plain ones."""
+    return next((value for word in ("$ref", "$dynamicRef", "$recursiveRef") if isinstance(value := node.get(word), str)), None)
+
+
+class BadReference(ValueError):
+    """A `$ref` to another document or to nothing; `str()` is a clause that says so."""
+
+
+class References:
+    """What the references within one schema lead to. Another document is never fetched."""
+
+    def __init__(self, root: Node) -> None:
+        """Raises:
+        BadReference: a part of `root` is a document of its own, whose references would start there.
+        """
+        self.root = root
+        self._anchors: dict[str, Any] = {}
+        self._own_id = next((value for word in ("$id", "id") if isinstance(value := root.get(word), str)), "").partition("#")[0]
+        self._find_anchors(root)
+
+    def locate(self, reference: str) -> tuple[tuple[str, ...], Any]:
+        """Where `reference` leads, and the schema there.
+
+        Raises:
+            BadReference: it leads out of this schema, or nowhere.
+        """
+        base, mark, fragment = reference.partition("#")
+        if base and base != self._own_id:
+            raise BadReference(f'it refers to another document ("{reference[:80]}"), and those are never fetched')
+        if fragment and not fragment.startswith("/") and fragment in self._anchors:
+            return ("#", fragment), self._anchors[fragment]
+        try:
+            path, target = pointed(self.root, f"#{fragment}" if mark else "#")
+        except (LookupError, ValueError):
+            raise BadReference(f'it refers to "{reference[:80]}", and nothing is there') from None
+        if not is_schema(target):
+            raise BadReference(f'it refers to "{reference[:80]}", and no schema is there')
+        return path, target
+
+    def _find_anchors(self, schema: Any) -> None:
+        if not isinstance(schema, dict):
+            return
+        node = cast("Node", schema)
+        for word in ("$anchor", "$dynamicAnchor"):
+            if isinstance(name := node.get(word), str):
+                self._anchors.setdefault(name, node)
+        for word in ("$id", "id"):
+            name = node.get(word)
+            if isinstance(name, str) and name.startswith("#"):
+                self._anchors.setdefault(name[1:], node)
+            elif isinstance(name, str) and word == "$id" and node is not self.root:
+                raise BadReference(f'a part of it is a document of its own ("$id": "{name[:80]}")')
+        for _, _, child in subschemas(node):
+            self._find_anchors(child)
+
+
+# What it may cost to judge a value by a schema. The validator's engine cannot be interrupted, and a schema of thirty
+# lines can make it work for a year: alternatives of alternatives double with every level. So the work is counted first.
+
+MAX_WEIGHT = 20_000
+"""Schemas met when every reference is followed once along each way. The heaviest seen in the wild has 812."""
+
+MAX_STEPS = 300_000
+"""Pairs of schema and value in judging one value by a recursive schema."""
+
+
+class TooMuch(ValueError):
+    """Judging would cost more than it may."""
+
+
+def is_recursive(references: References) -> bool:
+    """Whether the schema leads back into itself.
+
+    Raises:
+        TooMuch: even one level of it weighs more than `MAX_WEIGHT`.
+        BadReference: a reference leads out of the schema or nowhere.
+    """
+    weights: dict[int, int] = {}
+    recursive = False
+
+    def weigh(schema: Any) -> int:
+        nonlocal recursive
+        if not isinstance(schema, dict):
+            return 1
+        node = cast("Node", schema)
+        known = weights.get(id(node))
+        if known is not None:
+            recursive = recursive or known == 0
+            return known or 1
+        weights[id(node)] = 0
+        total = 1
+        reference = reference_of(node)
+        if reference is not None:
+            total += weigh(references.locate(reference)[1])
+        for keyword, _, child in subschemas(node):
+            if keyword not in {"$defs", "definitions"}:
+                total += weigh(child)
+        if total > MAX_WEIGHT:
+            raise TooMuch
+        weights[id(node)] = total
+        return total
+
+    try:
+        weigh(references.root)
+    except RecursionError:
+        raise TooMuch from None
+    return recursive
+
+
+def ensure_affordable(references: References, value: Any) -> None:
+    """Count the work of judging `value`.
+
+    Raises:
+        TooMuch: it is more than `MAX_STEPS`.
+    """
+    try:
+        _Count(references).steps(references.root, value)
+    except RecursionError:
+        raise TooMuch from None
+
+
+class _Count:
+    def __init__(self, references: References) -> None:
+        self._references = references
+        self._known: dict[tuple[int, int], int] = {}
+
+    def steps(self, schema: Any, value: Any) -> int:
+        if not isinstance(schema, dict):
+            return 1
+        node = cast("Node", schema)
+        pair = (id(node), id(value))
+        if pair in self._known:
+            return self._known[pair]
+        self._known[pair] = 0
+        total = 1
+        reference = reference_of(node)
+        if reference is not None:
+            total += self.steps(self._references.locate(reference)[1], value)
+        for keyword, name, child in subschemas(node):
+            for part in _judged(keyword, name, value):
+                total += self.steps(child, part)
+            if total > MAX_STEPS:
+                raise TooMuch
+        self._known[pair] = total
+        if len(self._known) > MAX_STEPS:
+            raise TooMuch
+        return total
+
+
+def _judged(keyword: str, name: str | int | None, value: Any) -> list[Any]:
+    """The parts of `value` that a schema under `keyword` judges, rather too many than too few."""
+    if keyword in SAME_PLACE:
+        return [value]
+    if isinstance(value, dict):
+        members = cast("Node", value)
+        if keyword == "properties":
+            return [members[name]] if name in members else []
+        if keyword in {"patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"}:
+            return list(members.values())
+    if isinstance(value, list) and keyword in {"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"}:
+        items = cast("list[Any]", value)
+        return items[name : name + 1] if isinstance(name, int) else items
+    return []

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from toolbay._text import clean
 from toolbay.config.models import ServerConfig
 from toolbay.types import Kind
 from toolbay.upstream.naming import Key, wrapped
@@ -102,6 +103,6 @@ class _Offer:
 
 
 def _shown(text: str) -> str:
-    """Text from elsewhere, bounded, without characters that steer a terminal."""
-    clean = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
-    return clean if len(clean) <= 80 else clean[:79] + "…"
+    """Text from elsewhere on one line, bounded."""
+    line = " ".join(clean(text).split())
+    return line if len(line) <= 80 else line[:79] + "…"

@@ -1,0 +1,225 @@
+"""A JSON Schema made ready to judge arguments, by the draft that it names itself.
+
+Patterns run on an engine whose time is linear; references never leave the schema; the work that a schema can cause is
+counted before it is done.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import jsonschema_rs
+
+from toolbay import _schemas
+from toolbay._schemas import Node, References
+from toolbay.arguments.problems import describe
+from toolbay.types import Json
+
+MAX_PROBLEMS = 5
+_SMALL = 50_000
+"""Bytes of arguments up to which every error is gathered; in larger ones the first must do."""
+
+_CLASSES: dict[int, Callable[..., jsonschema_rs.Validator]] = {
+    4: jsonschema_rs.Draft4Validator,
+    6: jsonschema_rs.Draft6Validator,
+    7: jsonschema_rs.Draft7Validator,
+    2019: jsonschema_rs.Draft201909Validator,
+    2020: jsonschema_rs.Draft202012Validator,
+}
+
+
+class BadSchema(ValueError):
+    """A schema by which nothing can be judged. `reason` is a clause that says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Validator:
+    """Made by `compile`. `notes` are clauses on rules of `schema` that it does not apply."""
+
+    schema: Json
+    notes: tuple[str, ...]
+    engine: jsonschema_rs.Validator = field(repr=False, compare=False)
+    recursive: References | None = field(repr=False, compare=False)
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` fits. What is too large or too costly to judge does not."""
+        return self.refusal(value) is None and self.engine.is_valid(value)
+
+    def errors(self, value: Any) -> list[jsonschema_rs.ValidationError]:
+        """What is wrong with a `value` that `refusal` lets pass: all of it, in a large one the first."""
+        if self.engine.is_valid(value):
+            return []
+        if len(json.dumps(value)) <= _SMALL:
+            return list(self.engine.iter_errors(value))
+        try:
+            self.engine.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return [error]
+        return []
+
+    def refusal(self, value: Any) -> str | None:
+        """Why `value` cannot be judged at all, as a sentence; None where it can."""
+        if _schemas.nests_deeper(value):
+            return f"arguments: nest deeper than {_schemas.MAX_NESTING} levels; send a flatter value."
+        try:
+            size = len(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError):
+            return "arguments: hold something that is no JSON, such as NaN; send plain JSON."
+        if size > _schemas.MAX_BYTES:
+            return f"arguments: are {size:,} bytes, and at most {_schemas.MAX_BYTES:,} can be sent; send less at a time."
+        if self.recursive is not None:
+            try:
+                _schemas.ensure_affordable(self.recursive, value)
+            except _schemas.TooMuch:
+                return "arguments: take too long to check against this tool's schema; send a smaller or flatter value."
+        return None
+
+
+def compile(schema: Json) -> Validator:  # noqa: A001  # `arguments.compile` reads as it should
+    """The validator of `schema`, by the draft that its `$schema` names (2020-12 where it names none). Kept for the next time.
+
+    `format` is not asserted. OpenAPI's `nullable: true` beside `type` lets null pass. Patterns that the linear engine cannot
+    run (look-around, back-references) are left out, with a note.
+
+    Raises:
+        BadSchema: it is no valid JSON Schema, too large, too costly, or refers to another document or to nothing.
+    """
+    if _schemas.nests_deeper(schema):
+        raise BadSchema(f"it nests deeper than {_schemas.MAX_NESTING} levels")
+    try:
+        text = json.dumps(schema, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError):
+        raise BadSchema("it holds something that is no JSON") from None
+    if len(text) > _schemas.MAX_BYTES:
+        raise BadSchema(f"it is larger than {_schemas.MAX_BYTES:,} bytes")
+    made = _compiled(text)
+    if isinstance(made, str):
+        raise BadSchema(made)
+    return made
+
+
+def check(validator: Validator, arguments: Any) -> tuple[str, ...]:
+    """What is wrong with `arguments`: at most 5 sentences of at most 200 characters, each with its path; empty where they fit."""
+    refusal = validator.refusal(arguments)
+    if refusal is not None:
+        return (refusal,)
+    errors = validator.errors(arguments)
+    return tuple(dict.fromkeys(describe(error, validator.schema) for error in errors[: MAX_PROBLEMS * 4]))[:MAX_PROBLEMS]
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(text: str) -> Validator | str:
+    """The validator, or the reason why there can be none: that too is worth remembering."""
+    schema = json.loads(text)
+    if not isinstance(schema, dict):
+        return "it is not a JSON object"
+    root = cast("Node", schema)
+    try:
+        references = References(root)
+        recursive = _schemas.is_recursive(references)
+    except _schemas.BadReference as error:
+        return str(error)
+    except _schemas.TooMuch:
+        return "judging by it would cost too much: its alternatives or references multiply"
+    notes: dict[str, None] = {}
+    ready: Node = _tolerant(root)
+    engine = _engine(ready)
+    if isinstance(engine, str):
+        ready = _linear(ready, notes)[0]
+        engine = _engine(ready)
+    if isinstance(engine, str):
+        return engine
+    return Validator(root, tuple(notes), engine, References(ready) if recursive else None)
+
+
+def _engine(schema: Node) -> jsonschema_rs.Validator | str:
+    declared = _schemas.draft_of(schema)
+    reason = ""
+    # Servers that name no draft also write in the words of older ones: tuples under `items`, boolean `exclusiveMinimum`.
+    for draft in [declared] if declared is not None else [2020, 7, 4]:
+        try:
+            return _CLASSES[draft](schema, offline=True, validate_formats=False, pattern_options=jsonschema_rs.RegexOptions())
+        except jsonschema_rs.ValidationError as error:
+            place = "/".join(str(step) for step in error.instance_path)
+            reason = reason or f"it is no valid JSON Schema (at {place[:80] or 'its root'}: {error.message[:120]})"
+    return reason
+
+
+def _tolerant(node: Any) -> Any:
+    """`node` with OpenAPI's `nullable` said in the words of JSON Schema."""
+    if not isinstance(node, dict):
+        return node
+    out = _schemas.rebuilt(cast("Node", node), _tolerant)
+    types = out.get("type")
+    if out.get("nullable") is True and isinstance(types, str | list):
+        named = [types] if isinstance(types, str) else cast("list[Any]", types)
+        out["type"] = named if "null" in named else [*named, "null"]
+        if isinstance(out.get("enum"), list) and None not in out["enum"]:
+            out["enum"] = [*cast("list[Any]", out["enum"]), None]
+        if "const" in out:
+            out["enum"] = [out.pop("const"), None]
+    return out
+
+
+@functools.lru_cache(maxsize=4096)
+def _runs(pattern: str) -> bool:
+    """Whether the linear engine takes a pattern."""
+    try:
+        jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True, pattern_options=jsonschema_rs.RegexOptions())
+    except jsonschema_rs.ValidationError:
+        return False
+    return True
+
+
+def _linear(node: Node, notes: dict[str, None]) -> tuple[Node, bool]:
+    """`node` without the patterns that the engine cannot run, and whether it had any. It never refuses more than before."""
+    touched: set[str] = set()
+
+    def note(pattern: str) -> None:
+        notes[f'the pattern "{pattern[:80]}" is not checked'] = None
+
+    out: Node = {}
+    for keyword in node:
+
+        def change(child: Any, keyword: str = keyword) -> Any:
+            if not isinstance(child, dict):
+                return child
+            made, had = _linear(cast("Node", child), notes)
+            if had:
+                touched.add(keyword)
+            return made
+
+        out.update(_schemas.rebuilt({keyword: node[keyword]}, change))
+    pattern = out.get("pattern")
+    if isinstance(pattern, str) and not _runs(pattern):
+        note(pattern)
+        del out["pattern"]
+        touched.add("pattern")
+    named = out.get("patternProperties")
+    if isinstance(named, dict):
+        for name in [name for name in cast("Node", named) if not _runs(name)]:
+            note(name)
+            del named[name]
+            touched.add("patternProperties")
+            # Names that only this pattern allowed must not be refused now.
+            out.pop("additionalProperties", None)
+            out.pop("unevaluatedProperties", None)
+    if "not" in touched:
+        del out["not"]
+    if "if" in touched:
+        for word in ("if", "then", "else"):
+            out.pop(word, None)
+    if "contains" in touched:
+        out.pop("maxContains", None)
+    if "oneOf" in touched:
+        branches = {"anyOf": out.pop("oneOf")}
+        out["allOf"] = [*cast("list[Any]", out.get("allOf") or []), branches]
+    return out, bool(touched)
