@@ -19,7 +19,9 @@ def describe(error: ValidationError, schema: Node) -> str:
     """One error as `path: what is wrong.`, at most 200 characters. `schema` is the one that was judged by."""
     path, text = _told(error, schema, 0)
     line = clean(f"{path_text(path)}: {text}").replace("\n", " ").replace("\t", " ")
-    return f"{line}." if len(line) < MAX_LENGTH else f"{line[: MAX_LENGTH - 2]}…."
+    if len(line) >= MAX_LENGTH:
+        line = f"{line[: MAX_LENGTH - 2]}…"
+    return line if line.endswith("?") else f"{line}."
 
 
 def path_text(path: Sequence[str | int]) -> str:
@@ -119,7 +121,7 @@ def _alternatives(error: ValidationError, context: list[list[ValidationError]], 
     """The branch that is nearest to the value says what is wrong; where none is, the kinds that are allowed."""
     here = list(error.instance_path)
     branches = [branch for branch in context if branch]
-    near = [branch for branch in branches if not any(list(one.instance_path) == here and _is_other_kind(one) for one in branch)]
+    near = near_branches(error, context)
     if not near:
         kinds = [one.kind for branch in branches for one in branch if list(one.instance_path) == here]
         types = list(dict.fromkeys(word for kind in kinds if isinstance(kind, ValidationErrorKind.Type) for word in kind.types))
@@ -131,14 +133,22 @@ def _alternatives(error: ValidationError, context: list[list[ValidationError]], 
             here,
             f"must be {_either(types)}, and is {kind_of(error.instance)}" if types else "fits none of the forms that are allowed here",
         )
-    best = min(near, key=len)
+    best = near[0]
     if depth > 8:
         return here, "fits none of the forms that are allowed here"
     path, text = _told(best[0], schema, depth + 1)
     return (path, text) if len(near) == 1 else (path, f"{text} (or give another of the {len(context)} forms allowed for {path_text(here)})")
 
 
-def _is_other_kind(error: ValidationError) -> bool:
+def near_branches(error: ValidationError, context: list[list[ValidationError]]) -> list[list[ValidationError]]:
+    """The errors of those alternatives that take the value's kind, the nearest alternative first."""
+    here = error.instance_path
+    branches = [branch for branch in context if branch and not any(one.instance_path == here and is_other_kind(one) for one in branch)]
+    return sorted(branches, key=len)
+
+
+def is_other_kind(error: ValidationError) -> bool:
+    """Whether a value is not merely out of bounds but another value than was asked for."""
     return isinstance(error.kind, ValidationErrorKind.Type | ValidationErrorKind.Enum | ValidationErrorKind.Constant)
 
 

@@ -6,6 +6,7 @@ where the error is gone afterwards.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from toolbay import _schemas
 from toolbay._schemas import Node
+from toolbay.arguments.problems import is_other_kind, near_branches
 from toolbay.arguments.validator import BadSchema, Validator
 from toolbay.arguments.validator import compile as compiled
 from toolbay.types import Json
@@ -161,23 +163,32 @@ def _one_by_one(validator: Validator, current: Json, errors: list[ValidationErro
 
 
 def _closer(validator: Validator, before: Json, errors: list[ValidationError], after: Json, changed: list[Path]) -> bool:
-    """Whether fewer errors are left. Those inside of what was changed do not count: they could not be seen before."""
+    """Whether less is wrong. What is inside of what was changed does not count: it could not be seen before."""
     if after == before or validator.refusal(after) is not None:
         return False
     if validator.engine.is_valid(after):
         return True
     places = set(changed)
 
-    def remaining(found: list[ValidationError]) -> int:
-        return sum(not any(place[:size] in places for size in range(len(place))) for place in map(_place, found))
+    def wrong(found: list[ValidationError]) -> int:
+        weighed = [_weighed(error) for error in found]
+        return sum(weight for place, weight in weighed if not any(place[:size] in places for size in range(len(place))))
 
-    return remaining(validator.errors(after)) < remaining(errors)
+    return wrong(validator.errors(after)) < wrong(errors)
 
 
-def _place(error: ValidationError) -> Path:
-    """Where an error is: a missing property is where it would stand."""
-    path = tuple(error.instance_path)
-    return (*path, error.kind.property) if isinstance(error.kind, ValidationErrorKind.Required) else path
+def _weighed(error: ValidationError) -> tuple[Path, int]:
+    """Where an error is, and its weight: a value of the wrong kind is worse than one that is only too large.
+
+    A missing property is where it would stand; alternatives are where the nearest of them is broken.
+    """
+    path, kind = tuple(error.instance_path), error.kind
+    if isinstance(kind, ValidationErrorKind.Required):
+        return (*path, kind.property), 2
+    if isinstance(kind, ValidationErrorKind.AnyOf | ValidationErrorKind.OneOfNotValid):
+        near = near_branches(error, kind.context)
+        return _weighed(near[0][0]) if near else (path, 2)
+    return path, 2 if is_other_kind(error) else 1
 
 
 def _proposals(error: ValidationError) -> Iterator[list[_Change]]:
@@ -199,7 +210,7 @@ def _proposals(error: ValidationError) -> Iterator[list[_Change]]:
 def _is_declared(error: ValidationError) -> bool:
     """Whether the error is about a property that the schema names, not about one of a free map, where null may say something."""
     steps = error.evaluation_path
-    return bool(error.instance_path) and ("properties", error.instance_path[-1]) in zip(steps, steps[1:], strict=False)
+    return bool(error.instance_path) and ("properties", error.instance_path[-1]) in itertools.pairwise(steps)
 
 
 def _change(error: ValidationError) -> _Change | None:
