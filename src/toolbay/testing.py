@@ -25,8 +25,11 @@ from toolbay.types import CallContext, Hints, Json, Kind, ModelRequest, Outcome,
 Scripted: TypeAlias = "Reply | str | Exception | Callable[[ModelRequest], Reply | str | Awaitable[Reply | str]]"
 """What a `FakeModel` does at one request: reply, answer with a text, raise, or ask a function."""
 
-ToolFunction: TypeAlias = "Callable[..., str | ToolResult | Awaitable[str | ToolResult]]"
-"""A fake tool: takes the arguments by name and gives the result, or its text. What it raises is an error result."""
+ToolFunction: TypeAlias = Callable[..., object]
+"""A fake tool, async or not: takes the arguments by name and gives a `ToolResult`, its text, or something for JSON.
+
+What it raises is an error result.
+"""
 
 _TYPES = {"int": "integer", "float": "number", "bool": "boolean", "str": "string", "list": "array", "dict": "object"}
 

@@ -143,7 +143,7 @@ async def test_calls_that_write_run_alone_and_in_order() -> None:
         return run
 
     names = ["r1", "r2", "w1", "w2", "r3"]
-    tools = FakeTools({name: logged(name) for name in names}, read_only=["r1", "r2", "r3"])  # type: ignore[arg-type]
+    tools = FakeTools({name: logged(name) for name in names}, read_only=["r1", "r2", "r3"])
     done = await turn([calls(*map(call, names)), "ok"], tools)
     assert log == ["r1+", "r2+", "r1-", "r2-", "w1+", "w1-", "w2+", "w2-", "r3+", "r3-"]
     assert [message.name for message in done.messages if message.role is Role.TOOL] == names
@@ -291,7 +291,7 @@ def batch_tools(log: list[str]) -> FakeTools:
 
         return run
 
-    return FakeTools({name: logged(name) for name in ("r1", "r2", "w1", "w2")}, read_only=["r1", "r2"])  # type: ignore[arg-type]
+    return FakeTools({name: logged(name) for name in ("r1", "r2", "w1", "w2")}, read_only=["r1", "r2"])
 
 
 def check_stopped(messages: Sequence[Message], log: list[str]) -> None:
@@ -448,7 +448,7 @@ async def test_ids_that_are_empty_or_used_twice_are_made_unique() -> None:
 async def test_two_hundred_calls_in_one_reply_are_all_answered() -> None:
     """RUN-2: many calls are only many."""
     many = [ToolCall(id="same", name="read", arguments={"n": n}) for n in range(200)]
-    done = await turn([calls(*many), "ok"], FakeTools({"read": lambda n: str(n)}, read_only=["read"]))
+    done = await turn([calls(*many), "ok"], FakeTools({"read": lambda n: n}, read_only=["read"]))
     assert [message.text for message in done.messages if message.role is Role.TOOL] == [str(n) for n in range(200)]
 
 

@@ -27,6 +27,8 @@ class Say:
     calls: Sequence[tuple[str, str, str]] = ()
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
+    reasoning: str = ""
+    """Sent as `reasoning_content`, as many servers of reasoning models do."""
     break_off: bool = False
     """End the stream in the middle."""
 
@@ -201,6 +203,7 @@ def whole(body: dict[str, Any], say: Say) -> dict[str, Any]:
 def pieces(body: dict[str, Any], say: Say) -> list[dict[str, Any]]:
     """The reply as the API streams it: text in pieces, each call's head and then its arguments in halves, then the end."""
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas += [{"reasoning_content": say.reasoning}] if say.reasoning else []
     deltas += [{"content": say.text[start : start + 5]} for start in range(0, len(say.text), 5)]
     for index, call in enumerate(calls_of(say)):
         text = call["function"]["arguments"]

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -124,7 +124,7 @@ async def _models(client: httpx2.AsyncClient, base_url: str, key: str = "") -> t
                 data += piece
                 if len(data) > _MOST_BYTES:
                     return ()
-        names = [str(item["id"]) for item in cast("Any", json.loads(bytes(data)))["data"]]
+        names = [str(item["id"]) for item in json.loads(bytes(data))["data"]]
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, TypeError, KeyError):
         return ()
     return tuple(name for name in names if name and not _NO_CHAT.search(name))

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from toolbay.errors import ModelError
-from toolbay.types import Json, Message, Model, ModelRequest, Reply, Role, TextDelta, ToolCall, Usage
+from toolbay.types import Json, Message, ModelRequest, Reply, Role, TextDelta, ToolCall, Usage
 
 if TYPE_CHECKING:
+    import httpx2
     from pydantic_ai import messages as wire
     from pydantic_ai.models import Model as Engine
     from pydantic_ai.models import ModelRequestParameters
@@ -57,7 +58,7 @@ _DECLARE_ALWAYS = ("anthropic", "bedrock")
 _MARK_ERRORS = ("anthropic", "bedrock")
 
 
-def create(spec: str, *, environ: Mapping[str, str] | None = None) -> Model:
+def create(spec: str, *, environ: Mapping[str, str] | None = None) -> ProviderModel:
     """The model that `spec` (`provider:model`) names, with its key from the environment.
 
     With OPENAI_BASE_URL set, `openai:` means the server there, spoken to by the chat completions API; it needs no key.
@@ -77,27 +78,30 @@ def create(spec: str, *, environ: Mapping[str, str] | None = None) -> Model:
     return _built(spec.strip(), provider, lambda: _engine(spec.strip(), provider, environ), secrets=_keys(provider, environ))
 
 
-def compatible(base_url: str, model: str, *, key: str = "", name: str = "") -> Model:
+def compatible(base_url: str, model: str, *, key: str = "", name: str = "") -> ProviderModel:
     """A model on a server that speaks OpenAI's chat completions at `base_url` (which ends in `/v1` as a rule).
 
     A server on this machine is never asked through a proxy.
     """
 
+    import httpx2  # noqa: PLC0415 - lazy, as the library is
+
     def build() -> Engine:
-        import httpx2  # noqa: PLC0415 - lazy, as the library is
         from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
         from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415
 
-        is_local = urlsplit(base_url).hostname in ("127.0.0.1", "::1", "localhost")
-        client = httpx2.AsyncClient(trust_env=False, timeout=httpx2.Timeout(600, connect=5)) if is_local else None
         return OpenAIChatModel(model, provider=OpenAIProvider(base_url=base_url, api_key=key or _NO_KEY, http_client=client))
 
     if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).hostname:
         raise ModelError(f"OPENAI_BASE_URL is {_bare(base_url)!r}, which is no address; it looks like http://127.0.0.1:8080/v1.")
-    return _built(name or f"openai:{model}", "openai", build, secrets=(key,) if key else (), address=_bare(base_url))
+    is_local = urlsplit(base_url).hostname in ("127.0.0.1", "::1", "localhost")
+    client = httpx2.AsyncClient(trust_env=False, timeout=httpx2.Timeout(600, connect=5)) if is_local else None
+    made = _built(name or f"openai:{model}", "openai", build, secrets=(key,) if key else ())
+    made.address, made.client = _bare(base_url), client
+    return made
 
 
-def _built(name: str, provider: str, build: Callable[[], Engine], *, secrets: tuple[str, ...], address: str = "") -> Model:
+def _built(name: str, provider: str, build: Callable[[], Engine], *, secrets: tuple[str, ...]) -> ProviderModel:
     try:
         from pydantic_ai.exceptions import UserError  # noqa: PLC0415 - heavy, and optional
     except ImportError as error:
@@ -113,7 +117,7 @@ def _built(name: str, provider: str, build: Callable[[], Engine], *, secrets: tu
         if wanted and not secrets:
             raise ModelError(f"The model {name} needs a key: set {' or '.join(wanted)}.") from error
         raise ModelError(f"The model {name} cannot be used ({_cut(str(error), secrets)}); valid forms are {FORMS}.") from error
-    return ProviderModel(engine, name=name, provider=provider, secrets=secrets, address=address)
+    return ProviderModel(engine, name=name, provider=provider, secrets=secrets)
 
 
 def _engine(spec: str, provider: str, environ: Mapping[str, str]) -> Engine:
@@ -137,12 +141,15 @@ def _keys(provider: str, environ: Mapping[str, str]) -> tuple[str, ...]:
 class ProviderModel:
     """A `Model` over one of the library's. Made by `create` and `compatible`."""
 
-    def __init__(self, engine: Engine, *, name: str, provider: str, secrets: tuple[str, ...], address: str = "") -> None:
+    def __init__(self, engine: Engine, *, name: str, provider: str, secrets: tuple[str, ...]) -> None:
         self._engine = engine
         self._name = name
         self._provider = provider
         self._secrets = secrets
-        self._address = address
+        self.address = ""
+        """Where its server is, for people; empty for a provider's own."""
+        self.client: httpx2.AsyncClient | None = None
+        """An HTTP client that was made for it, and that it closes."""
         self._replies: OrderedDict[str, wire.ModelResponse] = OrderedDict()
 
     @property
@@ -165,6 +172,13 @@ class ProviderModel:
         except (AgentRunError, UserError) as error:
             raise ModelError(self._sentence(error)) from error
         yield self._reply(response)
+
+    async def aclose(self) -> None:
+        """Close its connections. It can be used again, unless its server is on this machine."""
+        async with self._engine:
+            pass
+        if self.client is not None:
+            await self.client.aclose()
 
     def _parameters(self, request: ModelRequest) -> tuple[ModelRequestParameters, ModelSettings]:
         from pydantic_ai.models import ModelRequestParameters  # noqa: PLC0415
@@ -232,7 +246,7 @@ class ProviderModel:
         """One sentence for what went wrong: what a person can do about it, and never a key."""
         from pydantic_ai import exceptions as wrong  # noqa: PLC0415
 
-        at = f" at {self._address}" if self._address else ""
+        at = f" at {self.address}" if self.address else ""
         who = f"The model {self._name}{at}"
         body = error.body if isinstance(error, wrong.ModelAPIError) else None
         detail = _cut(_said(body) or getattr(error, "message", ""), self._secrets)
