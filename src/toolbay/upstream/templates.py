@@ -55,8 +55,8 @@ def parse(text: str) -> Template | None:
         return None
     found = [(operator, name.rstrip("*")) for operator, names in expressions for name in names.split(",")]
     variables = tuple(dict.fromkeys(name for _, name in found))
-    optional = {name for operator, name in found if operator in ("?", "&")}
-    return Template(text, variables, tuple(name for name in variables if name not in optional))
+    needed = {name for operator, name in found if operator not in ("?", "&")}
+    return Template(text, variables, tuple(name for name in variables if name in needed))
 
 
 def _expand(match: re.Match[str], values: Json) -> str:
@@ -68,5 +68,9 @@ def _expand(match: re.Match[str], values: Json) -> str:
         if value is None:
             continue
         text = quote(str(value), safe=safe)
-        parts.append(f"{name}={text}" if named else text)
+        if not named:
+            parts.append(text)
+        else:
+            # Only the path style leaves the sign out where there is nothing to its right (section 3.2.7).
+            parts.append(name if first == ";" and not text else f"{name}={text}")
     return first + separator.join(parts) if parts else ""
