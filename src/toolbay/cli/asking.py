@@ -1,0 +1,144 @@
+"""`toolbay run`: one question, one answer."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, Invocation, invocation
+from toolbay.cli.terminal import DIM, YELLOW
+from toolbay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from toolbay.agent.runner import Turn
+    from toolbay.app import App
+    from toolbay.cli.narrowing import Selection
+    from toolbay.cli.terminal import Terminal
+    from toolbay.cli.views import CallsView
+    from toolbay.sessions import Session
+
+
+def register(program: typer.Typer) -> None:
+    program.command("run", help="Answer a question with the tools of all servers.")(run)
+
+
+def run(  # noqa: PLR0917  (typer's form: one parameter an option)
+    context: typer.Context,
+    question: Annotated[str, typer.Argument(help="The question; - or nothing reads it from stdin.", show_default=False)] = "-",
+    session: Annotated[str, typer.Option("--session", metavar="ID", help="Go on with this conversation, or begin it.")] = "",
+    newest: Annotated[bool, typer.Option("--continue", help="Go on with the newest conversation.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The answer with its calls, as JSON at the end.")] = False,
+    wait: Annotated[str, typer.Option("--wait", metavar="SECONDS|all", help="How long to wait for servers once one is ready.")] = "3",
+    tools: Annotated[str, typer.Option("--tools", metavar="GLOB", help="Only tools whose names match (several: a,b).")] = "",
+) -> None:
+    if session and newest:
+        raise typer.BadParameter("--session and --continue exclude each other.")
+    asked = _question(question)
+    invoked = invocation(context)
+    invoked.finish(lambda: _run(invoked, asked, session="" if newest else session or None, as_json=as_json, wait=wait, tools=tools))
+
+
+def _question(word: str) -> str:
+    if word == "-":
+        if sys.stdin.isatty():
+            raise ConfigError('There is no question: write toolbay run "your question", or give it on stdin.')
+        word = sys.stdin.read()
+    if not word.strip():
+        raise ConfigError('The question is empty: write toolbay run "your question".')
+    return word.strip()
+
+
+async def _run(invoked: Invocation, question: str, *, session: str | None, as_json: bool, wait: str, tools: str) -> int:
+    """`session` is an id, None for a new conversation, empty for the newest."""
+    from toolbay.cli.narrowing import Selection  # noqa: PLC0415
+    from toolbay.cli.running import Opening, all_failed, moving, opened, wanted_wait  # noqa: PLC0415
+    from toolbay.cli.views import CallsView  # noqa: PLC0415
+
+    terminal = invoked.terminal
+    selection = Selection(tools)
+    config = invoked.config()
+    async with opened(invoked, Opening(quiet=wanted_wait(wait), chatty=True, interceptors=(selection.guard,)), config) as app:
+        if all_failed(app):
+            terminal.error("none of the servers could be started, so nothing was asked (toolbay test NAME says more).")
+            return SERVER_FAILED
+        if not app.servers:
+            terminal.say("! no servers are configured, so there are no tools (toolbay add NAME -- COMMAND adds one)")
+        conversation = conversation_of(app, session)
+        if selection.globs:
+            await _narrow(app, selection, invoked.model or config.agent.model)
+        runner = await app.runner()
+        view = CallsView(terminal, session=conversation.id, answer=not as_json)
+        with app.events.listen(view):
+            async with moving(terminal, lambda: view.status):
+                turn = await runner.run(conversation, question)
+        terminal.end_line()
+        if as_json:
+            terminal.json(_report(app, view, turn, conversation.id))
+        elif turn.stopped != "error" and turn.text.strip() not in view.text:
+            terminal.write(turn.text)
+        _tell_end(terminal, turn, conversation.id)
+        return FAILED if turn.stopped else DONE
+
+
+def _tell_end(terminal: Terminal, turn: Turn, session: str) -> None:
+    if turn.stopped == "error":
+        terminal.error(turn.text)
+    elif turn.stopped:
+        terminal.warn("! this turn met its limit (agent.maxSteps, agent.maxSeconds)", YELLOW)
+    if terminal.live or terminal.verbosity > 0:
+        terminal.say(f"(to go on: toolbay run --session {session} ...)", DIM)
+
+
+async def _narrow(app: App, selection: Selection, spec: str) -> None:
+    """
+    Raises:
+        ConfigError: no tool is left, which is a slip rather than a wish.
+    """
+    from toolbay.agent.local import choose  # noqa: PLC0415
+    from toolbay.agent.offline import OfflineModel  # noqa: PLC0415
+    from toolbay.cli.narrowing import NarrowedModel  # noqa: PLC0415
+
+    if not any(selection.has(tool) for tool in app.registry.tools.values()):
+        raise ConfigError(f'No tool matches --tools "{",".join(selection.globs)}"; toolbay tools lists what there is.')
+    model = await choose(spec, offline=OfflineModel)
+    app.use_model(NarrowedModel(model, selection))
+
+
+def conversation_of(app: App, session: str | None) -> Session:
+    """The conversation with this id, a new one (None), or the newest (empty).
+
+    Raises:
+        ConfigError: there is none yet.
+    """
+    if session == "":
+        known = app.sessions.list()
+        if not known:
+            raise ConfigError("There is no conversation to go on with yet.")
+        session = known[0].id
+    return app.sessions.open(session)
+
+
+def _report(app: App, view: CallsView, turn: Turn, session: str) -> dict[str, Any]:
+    return {
+        "answer": turn.text,
+        "model": app.model_name,
+        "session": session,
+        "steps": turn.steps,
+        "stopped": turn.stopped,
+        "usage": {"input_tokens": turn.usage.input_tokens, "output_tokens": turn.usage.output_tokens},
+        "calls": [
+            {
+                "tool": call.tool,
+                "server": call.server,
+                "is_error": call.is_error,
+                "outcome": call.outcome,
+                "seconds": round(call.seconds, 3),
+                "size": call.size,
+                "text": call.text,
+            }
+            for call in view.calls
+        ],
+        "servers": {name: {"state": status.state, "error": status.error} for name, status in app.servers.items()},
+    }

@@ -1,0 +1,58 @@
+"""What a command was started with: the options that belong to all commands, and the terminal it speaks to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import typer
+
+from toolbay.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from toolbay.config.models import Config
+
+DONE: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+SERVER_FAILED: Final = 3
+STOPPED: Final = 130
+"""Exit codes; `STOPPED` is 128 + SIGINT, as shells have it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invocation:
+    """The options of all commands. `config_path` is None where the file is to be found (CFG-1)."""
+
+    config_path: Path | None = None
+    model: str = ""
+    terminal: Terminal = field(default_factory=Terminal)
+
+    def config(self) -> Config:
+        """Read the configuration and tell its problems.
+
+        Raises:
+            ConfigError: the file cannot be read or parsed.
+        """
+        from toolbay.config import load  # noqa: PLC0415  (validation costs a quarter of a second)
+
+        config = load(self.config_path)
+        for problem in config.problems:
+            self.terminal.say(f"! {problem.where}: {problem.text}")
+        return config
+
+    def finish(self, job: Callable[[], Awaitable[int]]) -> NoReturn:
+        """Run the command's work in an event loop and end with its exit code."""
+        from toolbay.cli.stopping import perform  # noqa: PLC0415  (an event loop is not needed for help)
+
+        raise typer.Exit(perform(job))
+
+
+def invocation(context: typer.Context) -> Invocation:
+    """What the running command was started with."""
+    held: Any = context.obj
+    if isinstance(held, Invocation):
+        return held
+    return Invocation()

@@ -1,0 +1,81 @@
+"""Lines for the chat from a person at a terminal: history, completion, editing. Loaded for chat alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from toolbay.cli.lines import Interrupted
+from toolbay.errors import ToolbayError
+
+Completions = Callable[[str], Iterable[tuple[str, int, str]]]
+"""For the text before the cursor: what to insert, how far back it begins, what it is."""
+
+
+class Keyboard:
+    """An `Input`. What events print meanwhile appears above the line that is being written."""
+
+    def __init__(self, history: Path, completions: Completions) -> None:
+        """
+        Raises:
+            ToolbayError: the history file cannot be made.
+        """
+        _make_private(history)
+        self._session: PromptSession[str] = PromptSession(
+            "> ",
+            history=FileHistory(str(history)),
+            completer=_Offered(completions),
+            complete_while_typing=Condition(lambda: get_app().current_buffer.text.startswith("/")),
+            key_bindings=_bindings(),
+        )
+
+    async def line(self) -> str | None:
+        with patch_stdout(raw=True):
+            try:
+                return await self._session.prompt_async(handle_sigint=False)
+            except EOFError:
+                return None
+
+
+def _make_private(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+    except OSError as error:
+        raise ToolbayError(f"The history file {path} cannot be made: {error.strerror}.") from error
+
+
+class _Offered(Completer):
+    def __init__(self, completions: Completions) -> None:
+        self._completions = completions
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
+        for text, start, meaning in self._completions(document.text_before_cursor):
+            yield Completion(text, start_position=start, display_meta=meaning)
+
+
+def _bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    def interrupt(event: KeyPressEvent) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+        else:
+            event.app.exit(exception=Interrupted())
+
+    def new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    bindings.add("c-c")(interrupt)
+    bindings.add("escape", "enter")(new_line)
+    return bindings

@@ -1,0 +1,96 @@
+"""`toolbay test`: one server, step by step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolbay.cli.invocation import DONE, SERVER_FAILED, Invocation, invocation
+from toolbay.cli.servers import known_server
+from toolbay.cli.terminal import DIM, GREEN, RED, one_line, plural
+
+if TYPE_CHECKING:
+    from toolbay.fleet import ServerStatus
+
+_STDERR_LINES = 20
+
+
+def register(program: typer.Typer) -> None:
+    program.command("test", help="Connect one server and tell what comes of it.")(probe)
+
+
+def probe(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The server's name.")],
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    invoked = invocation(context)
+    invoked.finish(lambda: _probe(invoked, name, as_json=as_json))
+
+
+async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
+    from toolbay.cli.running import Opening, opened  # noqa: PLC0415
+    from toolbay.config.models import InvalidServer  # noqa: PLC0415
+
+    terminal = invoked.terminal
+    config = invoked.config()
+    server = config.tools.mcp_servers[known_server(config, name)]
+    if isinstance(server, InvalidServer):
+        terminal.error(server.reason)
+        if as_json:
+            terminal.json({"name": name, "state": "invalid", "error": server.reason})
+        return SERVER_FAILED
+    if server.disabled:
+        terminal.say(f'"{name}" is disabled; it is started for this test only.')
+        changed = {**config.tools.mcp_servers, name: server.model_copy(update={"disabled": False})}
+        config = config.model_copy(update={"tools": config.tools.model_copy(update={"mcp_servers": changed})})
+    if not as_json:
+        terminal.write(f"{name}: {server.type} {one_line(server.url or server.command)}")
+    async with opened(invoked, Opening(only={name}), config) as app:
+        status = app.servers[name]
+        ready = status.state == "ready"
+        tools = [tool.wire_name for tool in app.registry.tools.values() if tool.server == name and tool.kind == "tool"]
+        if as_json:
+            terminal.json(_described(name, status, tools))
+        elif ready:
+            _tell(invoked, status, tools)
+        else:
+            _tell_failure(invoked, status)
+        return DONE if ready else SERVER_FAILED
+
+
+def _described(name: str, status: ServerStatus, tools: list[str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "state": status.state,
+        "error": status.error,
+        "type": status.type,
+        "server": status.title,
+        "protocol": status.protocol,
+        "seconds": round(status.seconds, 3),
+        "tools": tools,
+        "resources": status.resources,
+        "prompts": status.prompts,
+        "stderr": list(status.stderr),
+    }
+
+
+def _tell(invoked: Invocation, status: ServerStatus, tools: list[str]) -> None:
+    terminal = invoked.terminal
+    terminal.write(f"✓ connected in {status.seconds:.1f} s", GREEN)
+    terminal.write(f"✓ {one_line(status.title) or 'a server without a name'}, MCP {one_line(status.protocol)}", GREEN)
+    offered = [plural(len(tools), "tool"), plural(status.resources, "resource"), plural(status.prompts, "prompt")]
+    terminal.write(f"✓ {', '.join(offered)}", GREEN)
+    for tool in tools:
+        terminal.write(f"    {one_line(tool)}")
+
+
+def _tell_failure(invoked: Invocation, status: ServerStatus) -> None:
+    terminal = invoked.terminal
+    terminal.write(f"✗ {status.state.replace('_', ' ')}", RED)
+    lines = list(status.stderr)[-_STDERR_LINES:]
+    if lines:
+        terminal.write("its last words on stderr:")
+    for line in lines:
+        terminal.write(f"    {one_line(line)}", DIM)

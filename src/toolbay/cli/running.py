@@ -1,0 +1,104 @@
+"""A running app for the length of a command: opened, its start shown, closed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from toolbay.app import App
+from toolbay.cli.invocation import Invocation
+from toolbay.cli.terminal import Terminal
+from toolbay.cli.views import ServersView
+from toolbay.config.models import Config
+from toolbay.errors import ConfigError
+from toolbay.types import Interceptor
+
+_FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_STARTING: Final = frozenset({"idle", "connecting", "waiting"})
+_DOWN: Final = frozenset({"failed", "needs_auth", "invalid"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """How a command wants its servers: which ones (None: all), how long it waits, whether each start is told."""
+
+    only: Collection[str] | None = None
+    quiet: float | None = None
+    """Seconds without news after which the wait ends if a server is ready; None waits for all."""
+    chatty: bool = False
+    interceptors: tuple[Interceptor, ...] = ()
+
+
+@asynccontextmanager
+async def opened(invocation: Invocation, opening: Opening, config: Config | None = None) -> AsyncGenerator[App]:
+    """The app of this command, with its servers started as far as `opening` wants.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+    """
+    terminal = invocation.terminal
+    app = App(config or invocation.config(), model=invocation.model, only=opening.only, interceptors=opening.interceptors)
+    view = ServersView(terminal, chatty=opening.chatty or terminal.verbosity > 0)
+    with app.events.listen(view):
+        async with app:
+            async with moving(terminal, lambda: _starting(app)):
+                await app.settle(opening.quiet)
+            view.unfinished(app.servers)
+            yield app
+
+
+def _starting(app: App) -> str:
+    names = [name for name, status in app.servers.items() if status.state in _STARTING]
+    return f"starting {', '.join(names)}" if names else ""
+
+
+def all_failed(app: App) -> bool:
+    """Whether there are servers and none can be used."""
+    return bool(app.servers) and all(status.state in _DOWN for status in app.servers.values())
+
+
+@asynccontextmanager
+async def moving(terminal: Terminal, text: Callable[[], str]) -> AsyncGenerator[None]:
+    """Show what `text` says, with the time it has taken, while the block runs. Only on a terminal."""
+    if not terminal.live:
+        yield
+        return
+    started = time.monotonic()
+
+    async def move() -> None:
+        frame = 0
+        while True:
+            frame += 1
+            told = text()
+            terminal.status(f"{_FRAMES[frame % len(_FRAMES)]} {told} {time.monotonic() - started:.0f} s" if told else "")
+            await anyio.sleep(0.1)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(move, name="status line")
+        try:
+            yield
+        finally:
+            group.cancel_scope.cancel()
+            terminal.status("")
+
+
+def wanted_wait(text: str) -> float | None:
+    """`--wait`: seconds, or `all`.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if text == "all":
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise ConfigError(f'--wait takes seconds or "all", not "{text}".')
+    return seconds

@@ -1,0 +1,116 @@
+"""The slash commands of the chat, as a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from toolbay.cli.terminal import plural
+from toolbay.cli.tools import NO_SERVERS, first_line
+from toolbay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from toolbay.cli.dialogue import Dialogue
+
+
+@dataclass(frozen=True)
+class Command:
+    """`usage` is what follows the name."""
+
+    usage: str
+    help: str
+    run: Callable[[Dialogue, str], Awaitable[None]]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The name that was probably meant, or nothing."""
+    return next(iter(get_close_matches(name, list(known), n=1)), "")
+
+
+async def _help(dialogue: Dialogue, _rest: str) -> None:
+    rows = [(f"{name} {command.usage}".strip(), command.help) for name, command in COMMANDS.items()]
+    rows += [(f"/{one.server}:{one.name}", first_line(one.description or one.title)) for one in dialogue.app.prompts()]
+    rows.append(("@server:uri", "in a message: put the resource's content into it"))
+    dialogue.terminal.table(("write", "what it does"), rows)
+
+
+async def _tools(dialogue: Dialogue, rest: str) -> None:
+    tools = [tool for tool in dialogue.app.registry.tools.values() if rest.lower() in tool.name.lower()]
+    if tools:
+        dialogue.terminal.table(("tool", "server", "what"), [(tool.name, tool.server, first_line(tool.description)) for tool in tools])
+    else:
+        dialogue.terminal.write("No tool." if not rest else f'No tool has "{rest}" in its name.')
+
+
+async def _servers(dialogue: Dialogue, _rest: str) -> None:
+    servers = dialogue.app.servers
+    if not servers:
+        dialogue.terminal.write(NO_SERVERS)
+        return
+    rows = [(name, one.state, str(one.tools), one.error or one.title) for name, one in servers.items()]
+    dialogue.terminal.table(("server", "state", "tools", "what"), rows)
+
+
+async def _reload(dialogue: Dialogue, _rest: str) -> None:
+    done = await dialogue.app.reload(dialogue.invoked.config())
+    parts = {
+        "added": done.added,
+        "changed": done.changed,
+        "removed": done.removed,
+        "tried again": done.retried,
+        "connected": done.connected,
+        "failed": done.failed,
+    }
+    told = [f"{what} {', '.join(names)}" for what, names in parts.items() if names]
+    dialogue.terminal.write(f"Reloaded: {'; '.join(told) or 'nothing changed'}.")
+
+
+async def _new(dialogue: Dialogue, _rest: str) -> None:
+    dialogue.conversation = dialogue.app.sessions.open()
+    dialogue.terminal.write("A new conversation.")
+
+
+async def _sessions(dialogue: Dialogue, _rest: str) -> None:
+    known = dialogue.app.sessions.list()
+    if not known:
+        dialogue.terminal.write("No conversation has been kept yet.")
+        return
+    rows = [(one.id, time.strftime("%Y-%m-%d %H:%M", time.localtime(one.updated)), str(one.messages), one.title) for one in known]
+    dialogue.terminal.table(("session", "last", "messages", "begins"), rows)
+
+
+async def _resume(dialogue: Dialogue, rest: str) -> None:
+    known = {one.id: one for one in dialogue.app.sessions.list()}
+    if rest not in known:
+        near = nearest(rest, known)
+        raise ConfigError(f'There is no conversation "{rest}": {f"did you mean {near}?" if near else "/sessions lists them."}')
+    dialogue.conversation = dialogue.app.sessions.open(rest)
+    dialogue.terminal.write(f"Going on with {rest} ({plural(known[rest].messages, 'message')}): {known[rest].title}")
+
+
+async def _model(dialogue: Dialogue, rest: str) -> None:
+    if rest:
+        dialogue.app.use_model(rest)
+        dialogue.runner = await dialogue.app.runner()
+        dialogue.model_name = dialogue.app.model_name
+    dialogue.terminal.write(f"The model is {dialogue.model_name}.")
+
+
+async def _quit(dialogue: Dialogue, _rest: str) -> None:
+    dialogue.over = True
+
+
+COMMANDS: dict[str, Command] = {
+    "/help": Command("", "this list", _help),
+    "/tools": Command("[WORD]", "the tools of all servers", _tools),
+    "/servers": Command("", "the servers and how they are", _servers),
+    "/reload": Command("", "read the configuration again", _reload),
+    "/new": Command("", "begin a new conversation", _new),
+    "/sessions": Command("", "the conversations that were kept", _sessions),
+    "/resume": Command("ID", "go on with one of them", _resume),
+    "/model": Command("[SPEC]", "which model answers; with SPEC: another one", _model),
+    "/quit": Command("", "leave (also Ctrl-D)", _quit),
+}

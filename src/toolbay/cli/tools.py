@@ -1,0 +1,201 @@
+"""`toolbay tools` and `toolbay call`: what there is, and one call by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, Invocation, invocation
+from toolbay.cli.servers import known_server
+from toolbay.errors import BadCall
+
+if TYPE_CHECKING:
+    from toolbay.app import App
+    from toolbay.cli.terminal import Terminal
+    from toolbay.types import Hints, Tool, ToolResult
+
+NO_SERVERS = "No servers are configured yet. Add one: toolbay add time -- uvx mcp-server-time"
+
+
+def register(program: typer.Typer) -> None:
+    program.command("tools", help="List the tools of all servers.")(tools)
+    program.command("call", help="Call one tool by hand.")(call)
+
+
+def tools(
+    context: typer.Context,
+    pattern: Annotated[str, typer.Argument(help="A word or glob that the name contains.", show_default=False)] = "",
+    server: Annotated[str, typer.Option("--server", metavar="NAME", help="Only the tools of this server.")] = "",
+    full: Annotated[bool, typer.Option("--full", help="Whole descriptions and parameters.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    invoked = invocation(context)
+    invoked.finish(lambda: _tools(invoked, pattern, server, full=full, as_json=as_json))
+
+
+async def _tools(invoked: Invocation, pattern: str, server: str, *, full: bool, as_json: bool) -> int:
+    from toolbay.cli.running import Opening, all_failed, opened  # noqa: PLC0415
+
+    config = invoked.config()
+    only = {known_server(config, server)} if server else None
+    async with opened(invoked, Opening(only=only), config) as app:
+        terminal = invoked.terminal
+        found = [tool for tool in app.registry.tools.values() if _matches(tool, pattern) and (not server or tool.server == server)]
+        if as_json:
+            terminal.json([_described(tool) for tool in found])
+        elif not config.tools.mcp_servers:
+            terminal.say(NO_SERVERS)
+        elif not found:
+            terminal.say(f'No tool matches "{pattern}".' if pattern else "No server offers a tool.")
+        elif full:
+            for tool in found:
+                terminal.write(_whole(tool))
+        else:
+            rows = [(tool.name, tool.server, _mark(tool.hints), first_line(tool.description)) for tool in found]
+            terminal.table(("tool", "server", "r/o", "what"), rows)
+        return SERVER_FAILED if all_failed(app) else DONE
+
+
+def _matches(tool: Tool, pattern: str) -> bool:
+    if not pattern:
+        return True
+    names = (tool.name.lower(), tool.wire_name.lower(), f"{tool.server}.{tool.wire_name}".lower())
+    wanted = pattern.lower()
+    glob = any(sign in wanted for sign in "*?[")
+    return any(fnmatchcase(name, wanted) if glob else wanted in name for name in names)
+
+
+def _mark(hints: Hints) -> str:
+    return "r/o" if hints.read_only else ""
+
+
+def first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _described(tool: Tool) -> dict[str, Any]:
+    hints = tool.hints
+    return {
+        "name": tool.name,
+        "server": tool.server,
+        "wire_name": tool.wire_name,
+        "kind": tool.kind,
+        "title": tool.title,
+        "description": tool.description,
+        "parameters": tool.input_schema,
+        "hints": {
+            "read_only": hints.read_only,
+            "destructive": hints.destructive,
+            "idempotent": hints.idempotent,
+            "open_world": hints.open_world,
+        },
+    }
+
+
+def _whole(tool: Tool) -> str:
+    from toolbay.cli.terminal import dumped, one_line  # noqa: PLC0415
+
+    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
+    required = tool.input_schema.get("required") or ()
+    lines = [f"{tool.name}  ({tool.server or 'built in'}{', r/o' if tool.hints.read_only else ''})"]
+    lines += [f"  {line}" for line in tool.description.splitlines()]
+    for name, schema in properties.items():
+        said: Mapping[str, Any] = {} if isinstance(schema, bool) else schema
+        kind = said.get("type", "any")
+        text = f"    {name}: {kind if isinstance(kind, str) else dumped(kind)}{' (required)' if name in required else ''}"
+        lines.append(f"{text}  {one_line(str(said.get('description', '')))}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def call(
+    context: typer.Context,
+    tool: Annotated[str, typer.Argument(help="The tool: its name, or server.tool.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Arguments; KEY:=JSON is JSON.", show_default=False)
+    ] = None,
+    arguments: Annotated[str, typer.Option("--args", metavar="JSON", help="The arguments as a JSON object.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+) -> None:
+    invoked = invocation(context)
+    invoked.finish(lambda: _call(invoked, tool, words or [], arguments, as_json=as_json))
+
+
+async def _call(invoked: Invocation, name: str, words: list[str], text: str, *, as_json: bool) -> int:
+    from toolbay.cli.running import Opening, all_failed, opened  # noqa: PLC0415
+
+    config = invoked.config()
+    servers = set(config.tools.mcp_servers)
+    if not servers:
+        invoked.terminal.say(NO_SERVERS)
+    likely = likely_servers(name, servers)
+    for only in [likely, None] if likely and likely != servers else [None]:
+        async with opened(invoked, Opening(only=only), config) as app:
+            tool = chosen(name, app.registry.tools.values())
+            if tool is not None:
+                return await _called(invoked, app, tool, words, text, as_json=as_json)
+            if only is None:
+                near = app.registry.snapshot.nearest(name)
+                invoked.terminal.error(
+                    f"There is no tool {name}{f': did you mean {near}?' if near else '; toolbay tools lists what there is.'}"
+                )
+                return SERVER_FAILED if all_failed(app) else FAILED
+            if all_failed(app):
+                return SERVER_FAILED
+    return FAILED
+
+
+async def _called(invoked: Invocation, app: App, tool: Tool, words: list[str], text: str, *, as_json: bool) -> int:
+    from toolbay.cli.call_arguments import parsed  # noqa: PLC0415
+    from toolbay.cli.running import moving  # noqa: PLC0415
+    from toolbay.cli.views import CallsView  # noqa: PLC0415
+
+    terminal = invoked.terminal
+    arguments = parsed(words, text, tool.input_schema)
+    view = CallsView(terminal, calls=terminal.verbosity > 0)
+    with app.events.listen(view):
+        async with moving(terminal, lambda: view.status):
+            result = await app.call(tool.name, arguments)
+    give_result(terminal, result, as_json=as_json)
+    return FAILED if result.is_error else DONE
+
+
+def give_result(terminal: Terminal, result: ToolResult, *, as_json: bool) -> None:
+    """A result to stdout; where it is an error and no JSON is wanted, to stderr."""
+    if as_json:
+        files = [{"path": str(item.path), "media_type": item.media_type, "size": item.size} for item in result.artifacts]
+        told = {"text": result.text, "is_error": result.is_error, "outcome": result.outcome}
+        terminal.json({**told, "structured": result.structured, "artifacts": files})
+    elif result.is_error:
+        terminal.error(result.text)
+    else:
+        terminal.write(result.text)
+
+
+def likely_servers(name: str, servers: Iterable[str]) -> set[str]:
+    """The servers that a tool of this name can be of, as far as the name tells; empty where it does not."""
+    return {server for server in servers if name.startswith((f"{server}.", f"{server}/", _safe(f"mcp_{server}_")))}
+
+
+def _safe(name: str) -> str:
+    """As in wrapped names (NAM-1)."""
+    return re.sub("_+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name))
+
+
+def chosen(name: str, tools: Iterable[Tool]) -> Tool | None:
+    """The tool that is meant by a wrapped name, `server.tool`, `server/tool`, or a raw name that only one server has.
+
+    Raises:
+        BadCall: several servers have a tool of that name.
+    """
+    known = list(tools)
+    for tool in known:
+        if name in {tool.name, f"{tool.server}.{tool.wire_name}", f"{tool.server}/{tool.wire_name}"}:
+            return tool
+    raw = [tool for tool in known if tool.wire_name == name]
+    if len(raw) > 1:
+        raise BadCall(f"Several servers have a tool {name}: write {' or '.join(f'{tool.server}.{name}' for tool in raw)}.")
+    return raw[0] if raw else None

@@ -1,0 +1,151 @@
+"""Events as lines that a person reads: servers as they start, calls as they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from toolbay.cli.terminal import DIM, GREEN, RED, YELLOW, Terminal, one_line, plural
+from toolbay.events import CallFinished, CallProgressed, CallStarted, Event, Notice, ServerChanged, ServerLog, TextArrived
+from toolbay.types import Progress
+
+_HEAD_LINES: Final = 3
+_LINE: Final = 200
+_QUIET_LEVELS: Final = frozenset({"debug"})
+_LOUD_LEVELS: Final = frozenset({"warning", "error", "critical", "alert", "emergency"})
+
+
+class Status(Protocol):
+    """What this view needs of a server's status."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def error(self) -> str: ...
+
+
+class ServersView:
+    """One line for each server that became ready or could not: `✓ time ready in 0.8 s, 2 tools`."""
+
+    def __init__(self, terminal: Terminal, *, chatty: bool) -> None:
+        self._terminal = terminal
+        self._chatty = chatty
+        self._told: dict[str, tuple[str, str]] = {}
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, ServerChanged):
+            self.tell(event.server, event.state, event.error, tools=event.tools, seconds=event.seconds)
+        elif isinstance(event, Notice):
+            self._terminal.say(f"! {event.server}: {event.text}" if event.server else f"! {event.text}", YELLOW)
+
+    def tell(self, server: str, state: str, error: str, *, tools: int = 0, seconds: float = 0.0) -> None:
+        if self._told.get(server) == (state, error):
+            return
+        before = self._told.get(server, ("", ""))[0]
+        self._told[server] = (state, error)
+        name = one_line(server)
+        if state == "ready":
+            if self._chatty or before in {"waiting", "failed"}:
+                self._terminal.say(f"✓ {name} ready in {seconds:.1f} s, {plural(tools, 'tool')}", GREEN)
+        elif state in {"failed", "needs_auth"}:
+            self._terminal.warn(f"✗ {_said_of(name, error or state.replace('_', ' '))}", RED)
+        elif state == "waiting" and error:
+            self._terminal.say(f"! {_said_of(name, error)}", YELLOW)
+
+    def unfinished(self, servers: Mapping[str, Status]) -> None:
+        """Tell what no event told: servers that failed before anybody listened, and those that still start."""
+        for name, status in servers.items():
+            if status.state in {"failed", "needs_auth", "invalid"}:
+                self.tell(name, "failed", status.error)
+            elif status.state in {"idle", "connecting", "waiting"} and name:
+                self._terminal.say(f"… {one_line(name)} still starting, going on without it", YELLOW)
+
+
+class CallsView:
+    """A turn as it runs: the answer's text to stdout; calls, their progress and servers' log messages to stderr."""
+
+    def __init__(self, terminal: Terminal, *, session: str = "", answer: bool = False, calls: bool = True) -> None:
+        """`answer`: stream the text of this `session`; `calls`: show calls and results, besides progress and logs."""
+        self._terminal = terminal
+        self._session = session
+        self._answer = answer
+        self._show_calls = calls
+        self._steps: dict[str, tuple[int, str | None]] = {}
+        self._running: dict[str, str] = {}
+        self._writing = False
+        self.text = ""
+        """All that was streamed."""
+        self.calls: list[CallFinished] = []
+
+    @property
+    def status(self) -> str:
+        """What is being waited for; empty while text arrives."""
+        if self._running:
+            return "; ".join(self._running.values())
+        return "" if self._writing else "thinking"
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case TextArrived() if not self._session or event.session == self._session:
+                self._writing = True
+                self.text += event.text
+                if self._answer:
+                    self._terminal.stream(event.text)
+            case CallStarted():
+                self._writing = False
+                self._running[event.call_id] = event.tool
+                if self._answer:
+                    self._terminal.end_line()
+                if self._show_calls:
+                    self._terminal.say(f"→ {event.tool} {one_line(event.arguments, _LINE)}", DIM)
+            case CallProgressed():
+                self._progress(event.call_id, event.tool, event.progress)
+            case CallFinished():
+                self._steps.pop(event.call_id, None)
+                self._running.pop(event.call_id, None)
+                self.calls.append(event)
+                if self._show_calls:
+                    self._finished(event)
+            case ServerLog():
+                self._log(event)
+            case _:
+                pass
+
+    def _finished(self, event: CallFinished) -> None:
+        lines = [line for line in event.text.splitlines() if line.strip()]
+        outcome = "error" if event.is_error else plural(len(lines), "line")
+        self._terminal.say(f"← {outcome}, {event.seconds:.1f} s", RED if event.is_error else DIM)
+        for line in _head(lines):
+            self._terminal.say(f"  {line}", DIM)
+
+    def _progress(self, call: str, tool: str, progress: Progress) -> None:
+        told = f"{tool} {told_progress(progress)}"
+        self._running[call] = told
+        # Where nothing moves every line stays: only steps that a reader would miss.
+        step = int(10 * progress.progress / progress.total) if progress.total else 0
+        if not self._terminal.live and self._steps.get(call) != (step, progress.message):
+            self._steps[call] = (step, progress.message)
+            self._terminal.say(f"· {told}")
+
+    def _log(self, event: ServerLog) -> None:
+        if event.level in _QUIET_LEVELS and self._terminal.verbosity < 1:
+            return
+        self._terminal.say(f"[{event.server}] {event.level}: {one_line(event.text, _LINE)}", YELLOW if event.level in _LOUD_LEVELS else DIM)
+
+
+def _said_of(name: str, error: str) -> str:
+    """`error`, with the server's name before it unless it begins with that itself."""
+    return error if name in {word.strip("\"'`:") for word in error.split()[:2]} else f"{name}: {error}"
+
+
+def told_progress(progress: Progress) -> str:
+    """`40 %, copying` or `3, copying`."""
+    amount = f"{100 * progress.progress / progress.total:.0f} %" if progress.total else f"{progress.progress:g}"
+    return f"{amount}, {one_line(progress.message, _LINE)}" if progress.message else amount
+
+
+def _head(lines: list[str]) -> Iterable[str]:
+    for line in lines[:_HEAD_LINES]:
+        yield one_line(line, _LINE)
+    if len(lines) > _HEAD_LINES:
+        yield "…"
