@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ROOT / "demo" / "node_modules" / "@modelcontextprotocol" / "server-filesystem"
 
-ABOUT_FILES = "Read the file demo/sample/notes.md"
-ABOUT_TIME = "What time is it in Tokyo when it is 09:30 in Europe/Oslo?"
+ABOUT_FILES = "Read the file notes.md"
+ABOUT_TIME = "Convert 09:30 from Europe/Oslo to Asia/Tokyo"
 
 
 def ask(config: str, question: str) -> int:
