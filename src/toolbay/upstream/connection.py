@@ -81,6 +81,7 @@ class Connection:
         self._changed = anyio.Event()
         self._relist = anyio.Event()
         self._closed = anyio.Event()
+        self._opening: anyio.CancelScope | None = None
 
     # -- what others may ask ------------------------------------------------------------------------------------------
 
@@ -92,10 +93,15 @@ class Connection:
     def stop(self) -> None:
         """Ask the owner to close; `wait_closed` tells when it has. Idempotent."""
         self._stop.set()
+        if self._opening is not None:
+            self._opening.cancel()  # a server that hangs in its handshake is not waited for
 
     def start(self) -> None:
-        """Ask for another attempt where the last ones failed. Nothing happens in other states."""
-        self._again.set()
+        """Ask for another attempt where the last ones failed, or at once where one is due later. Nothing happens in other states."""
+        if self.state in (State.FAILED, State.NEEDS_AUTH, State.WAITING):
+            # The state changes here and now, so that who asks can wait for what comes of it.
+            self._to(Happening.RETRY_DUE if self.state is State.WAITING else Happening.START)
+            self._again.set()
 
     async def wait_closed(self) -> None:
         await self._closed.wait()
@@ -119,12 +125,18 @@ class Connection:
         """
         deadline = anyio.current_time() + budget.ceiling
         attempts = 1 if self.config.retry == "never" else 2
+        lost: ConnectionLost | None = None
         for attempt in range(attempts):
-            engine = await self._ready(budget.timeout)
+            try:
+                engine = await self._ready(budget.timeout)
+            except (ConnectionFailed, CallTimeout) as error:
+                # Where the call was sent before, that is what its caller must know.
+                raise (lost if lost is not None and lost.sent else error) from None
             left = Budget(timeout=budget.timeout, ceiling=max(deadline - anyio.current_time(), 0.001))
             try:
                 return await engine.request(method, params, budget=left, on_progress=on_progress)
-            except ConnectionLost as lost:
+            except ConnectionLost as error:
+                lost = error
                 safe = not lost.sent or repeatable or self.config.retry == "always"
                 if attempt + 1 == attempts or not safe:
                     raise
@@ -135,15 +147,10 @@ class Connection:
         with anyio.move_on_after(patience):
             while self.state is not State.READY or self._engine is None or self._engine.died.is_set():
                 if self.state in (State.FAILED, State.NEEDS_AUTH, State.CLOSED):
-                    raise self._unavailable()
+                    raise _unavailable(self)
                 await self._changed.wait()
             return self._engine
         raise CallTimeout(f"{self.name} was not ready within {patience:.0f} s", sent=False)
-
-    def _unavailable(self) -> ToolbayError:
-        if self.state is State.CLOSED:
-            return ConnectionFailed(f"{self.name} has been closed", server=self.name)
-        return self.error or ConnectionFailed(f"{self.name} is not connected", server=self.name)
 
     async def _left(self, engine: Engine) -> None:
         """Wait until the owner has noticed that `engine` is gone; where only the call failed, nothing is to be waited for."""
@@ -158,19 +165,18 @@ class Connection:
         try:
             self._to(Happening.START)
             while not self._stop.is_set():
-                backoff = Backoff(self.config.restart)
                 ready_for = await self._own()
                 if self._stop.is_set():
                     break
-                if self.state is not State.WAITING:
+                backoff = Backoff(self.config.restart)
+                failures = 0 if backoff.is_stable(ready_for) else failures + 1
+                if self.state is State.WAITING and backoff.gives_up(failures):
+                    self._to(Happening.GAVE_UP)
+                if self.state is State.WAITING:
+                    await self._pause(backoff.delay(failures - 1, random.random()))  # noqa: S311 - jitter is no secret
+                else:
                     failures = 0
                     await self._wait_for_another_start()
-                    continue
-                failures = 0 if backoff.is_stable(ready_for) else failures + 1
-                if backoff.gives_up(failures):
-                    self._to(Happening.GAVE_UP)
-                    continue
-                await self._pause(backoff.delay(failures - 1, random.random()))  # noqa: S311 - jitter is no secret
         finally:
             self.listing = None
             self._to(Happening.STOP)
@@ -181,14 +187,12 @@ class Connection:
         self.on_listing()
         await first_of(self._stop, self._again)
         self._again = anyio.Event()
-        if not self._stop.is_set():
-            self._to(Happening.START)
 
     async def _pause(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
             await first_of(self._stop, self._again)
         self._again = anyio.Event()
-        if not self._stop.is_set():
+        if self.state is State.WAITING and not self._stop.is_set():
             self._to(Happening.RETRY_DUE)
 
     async def _own(self) -> float:
@@ -197,7 +201,7 @@ class Connection:
         was_ready = 0.0
         # One scope around the session's whole life: scopes must end in the order of their beginning, and the engine's own
         # begin inside this one. Its deadline is the start's at first, then none, then the close's.
-        scope = anyio.CancelScope(deadline=started + self.config.startup_timeout)
+        scope = self._opening = anyio.CancelScope(deadline=started + self.config.startup_timeout)
         self.diagnostics = Diagnostics()
         failure: BaseException | None = None
         died: Engine | None = None
@@ -208,7 +212,7 @@ class Connection:
                 )
                 async with self._open_engine(opening) as engine:
                     self.listing = await listings.read(engine)
-                    scope.deadline = float("inf")
+                    scope.deadline, self._opening = float("inf"), None
                     self._engine, self._info = engine, engine.info
                     self.seconds = anyio.current_time() - started
                     was_ready = anyio.current_time()
@@ -220,7 +224,7 @@ class Connection:
         except Exception as error:  # the seam: whatever an engine met ends here as one sentence
             failure = error
         finally:
-            self._engine = None
+            self._engine = self._opening = None
         if self._stop.is_set():
             return 0.0
         if was_ready:
@@ -256,10 +260,8 @@ class Connection:
             self._relist.set()
         elif method == "notifications/message":
             data = params.get("data")
-            text = data if isinstance(data, str) else repr(data)
-            self._events.publish(
-                ServerLog(server=self.name, level=line(str(params.get("level", "info")), 20), text=self.safe(excerpt(clean(text), 2_000)))
-            )
+            text = self.safe(excerpt(clean(data if isinstance(data, str) else repr(data)), 2_000))
+            self._events.publish(ServerLog(server=self.name, level=line(str(params.get("level", "info")), 20), text=text))
 
     def _lost(self, reason: ToolbayError | None) -> None:
         text = f"{self.name} went away: {reason}" if reason else f"{self.name} went away"
@@ -268,16 +270,13 @@ class Connection:
 
     def _failed(self, failure: BaseException | None, *, timed_out: bool) -> None:
         retrying = self.listing is not None
-        self.error = self._explained(failure, timed_out=timed_out)
+        self.error = explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self.safe)
         if isinstance(self.error, AuthRequired):
             self._to(Happening.AUTH_REQUIRED)
         elif retrying and getattr(self.error, "retriable", True):
             self._to(Happening.LOST)
         else:
             self._to(Happening.REFUSED)
-
-    def _explained(self, failure: BaseException | None, *, timed_out: bool) -> ToolbayError:
-        return explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self.safe)
 
     def safe(self, text: str) -> str:
         """`text` without the secrets that the configuration holds."""
@@ -292,13 +291,28 @@ class Connection:
             self.error = None if self.state is State.READY else self.error
         if self.state is before:
             return
-        shown = self.error if self.state in (State.FAILED, State.WAITING, State.NEEDS_AUTH) else None
-        self._events.publish(
-            ServerChanged(
-                server=self.name,
-                state=self.state.value,
-                error=str(shown or ""),
-                tools=len(self.listing.tools) if self.listing else 0,
-                seconds=self.seconds if self.state is State.READY else 0.0,
-            )
-        )
+        self._events.publish(_told(self))
+
+
+def _told(connection: Connection) -> ServerChanged:
+    """The state as an event for people."""
+    state, listing = connection.state, connection.listing
+    shown = connection.error if state in (State.FAILED, State.WAITING, State.NEEDS_AUTH) else None
+    return ServerChanged(
+        server=connection.name,
+        state=state.value,
+        error=str(shown or ""),
+        tools=len(listing.tools) if listing else 0,
+        seconds=connection.seconds if state is State.READY else 0.0,
+    )
+
+
+def _unavailable(connection: Connection) -> ToolbayError:
+    """Why nothing can be called. An error of its own for each caller: one that is raised again keeps all its callers' frames."""
+    name, error = connection.name, connection.error
+    if connection.state is State.CLOSED:
+        return ConnectionFailed(f"{name} has been closed", server=name)
+    if isinstance(error, ConnectionFailed):
+        return type(error)(str(error), server=name, retriable=error.retriable)
+    # A server that was lost and given up: what was lost with it was another call, nothing of this one was sent.
+    return ConnectionFailed(str(error) if error else f"{name} is not connected", server=name)
