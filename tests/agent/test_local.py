@@ -40,7 +40,7 @@ def silent() -> Generator[str]:
 async def test_the_first_server_in_order_that_has_a_chat_model_is_found(closed: str, silent: str) -> None:
     """RUN-5: those that refuse, hang, or have no model for conversations are passed over."""
     with OpenAIServer(models=["nomic-embed-text"]) as embeds, OpenAIServer(models=["bge-m3", "llama"]) as one, OpenAIServer() as two:
-        with anyio.fail_after(20):
+        with anyio.fail_after(8):
             found = await detect(addresses=[("A", closed), ("B", silent), ("C", embeds.base_url), ("D", one.base_url), ("E", two.base_url)])
     assert found is not None
     assert (found.name, found.base_url, found.models) == ("D", one.base_url, ("llama",))
@@ -48,7 +48,7 @@ async def test_the_first_server_in_order_that_has_a_chat_model_is_found(closed: 
 
 async def test_where_no_server_answers_none_is_found(closed: str, silent: str) -> None:
     """RUN-5: and the search ends."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(8):
         assert await detect(addresses=[("A", closed), ("B", silent)]) is None
 
 

@@ -67,9 +67,7 @@ async def test_a_turn_with_two_calls_in_one_reply_completes(models: Models) -> N
     ]
     events = Events()
     with OpenAIServer(script) as server, events.subscribe() as seen:
-        runner = Runner(
-            models.at(server.base_url), FakeTools({"add": lambda a, b: str(a + b)}), events=events, instructions=lambda: "Add well."
-        )
+        runner = Runner(models.at(server.base_url), FakeTools({"add": lambda a, b: str(a + b)}), events=events, instructions=lambda: "Add.")
         with anyio.fail_after(30):
             done = await runner.run(MemoryConversation(), "1 + 2, and 3 + 4?")
     assert server.violations == []
