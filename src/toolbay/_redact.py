@@ -33,7 +33,7 @@ _SCHEME_AND_TOKEN = re.compile(r"\b(?:bearer|basic|digest|token)\s+([A-Za-z0-9._
 _ASSIGNMENT = re.compile(r"(?<![\w?&-])-{0,2}([A-Za-z_][\w.-]*)=(?:\"([^\"]*)\"|'([^']*)'|(\S+))")
 _OPTION_IN_SCRIPT = re.compile(r"(?<!\S)--?([A-Za-z][\w-]+)\s+(?!-)(\S+)")
 _HEADER_LINE = re.compile(r"^\s*([A-Za-z][\w-]*)\s*:\s*(\S.*)$", re.DOTALL)
-_SHORT_PASSWORD = re.compile(r"^-p([^=\s]\S*)$")
+_SHORT_PASSWORD = re.compile(r"^-p(?!ass|wd|w$)([^=\s]\S*)$")
 _SHORT_USER = re.compile(r"^-u[^=\s]")
 _OPTION = re.compile(r"^--?([A-Za-z][\w.-]+)$")
 _TOKEN_SHAPES = re.compile(
@@ -114,13 +114,13 @@ def _scan(sequence: Sequence[str]) -> list[tuple[str, _Spans]]:
     # `-pPASSWORD` is how database clients take it; beside a `-uUSER` it is no `-port`.
     like_database = any(_SHORT_USER.match(text) for text in sequence)
     for text in sequence:
-        option = _OPTION.match(text)
         if after_option and not text.startswith("--"):
             found.append((text, [(0, len(text))]))
             after_option = False
             continue
+        short = _SHORT_PASSWORD.match(text) if like_database else None
+        option = None if short else _OPTION.match(text)
         after_option = option is not None and looks_secret(option[1])
-        short = _SHORT_PASSWORD.match(text) if like_database and not after_option else None
         found.append((text, [short.span(1)] if short else _in_text(text)))
     return found
 

@@ -99,14 +99,8 @@ class Draft:
         path = self._existing(name)
         text = self._changed("drop", path)
         expected = copy.deepcopy(self._data)
-        servers = _walk(expected, path[:-1])
-        del servers[path[-1]]
-        emptied = copy.deepcopy(expected)
-        if not servers:  # TOML has no empty table between headers: the last server takes its place along
-            for depth in range(len(path) - 1, 0, -1):
-                if not _walk(emptied, path[:depth]):
-                    del _walk(emptied, path[: depth - 1])[path[depth - 1]]
-        self._accept(text, expected, emptied)
+        del _walk(expected, path[:-1])[path[-1]]
+        self._accept(text, expected)
 
     def enable(self, name: str, enabled: bool) -> None:
         """As `set_enabled`, without writing."""
@@ -119,6 +113,15 @@ class Draft:
             wanted = _SWITCHES[key] is enabled
             if cast("Json", entry).get(key) is not wanted:
                 self._put((*path, key), wanted)
+
+    def entry(self, name: str) -> Any:
+        """A server's entry as it stands in the file, references and secrets included: not for showing.
+
+        Raises:
+            ConfigError: there is no such server.
+        """
+        value = copy.deepcopy(self._at(self._existing(name)))
+        return {key: part for key, part in value.items() if key != "name"} if isinstance(self._existing(name)[-1], int) else value
 
     def save(self) -> None:
         """Write the changes, if any.
@@ -196,13 +199,13 @@ class Draft:
             # The languages' libraries fail in these ways on layouts that they do not take.
             raise self._by_hand() from None
 
-    def _accept(self, text: str, *expected: Json) -> None:
-        """Keep `text`, if what it says is one of what may be expected."""
+    def _accept(self, text: str, expected: Json) -> None:
+        """Keep `text`, if it says what it must."""
         try:
             data = syntax.parse(text, self._kind, self.path)
         except ConfigError:
             raise self._by_hand() from None
-        if data not in expected:
+        if data != expected:
             raise self._by_hand()
         self._text, self._data = text, data
 

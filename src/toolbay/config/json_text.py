@@ -84,6 +84,8 @@ def _remove(text: str, node: Node, member: Member) -> str:
         before = skip_space(text, node.members[at - 1].node.end)
         text = text[:before] + text[before + 1 :]  # the comma before it, which would be left trailing
         start, end = start - 1, end - 1
+        if not text[before:start].strip(" \t"):
+            start = before
     line_start = text.rfind("\n", 0, start) + 1
     rest = _REST_OF_LINE.match(text, end)
     line_end = rest.end() if rest else end

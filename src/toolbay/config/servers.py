@@ -117,7 +117,7 @@ def resolved(value: Any, key: str, around: Surroundings, findings: Findings) -> 
             done = references.resolve(value, around.environ)
         except references.BadReference as error:
             raise ConfigError(f"has a key `{key}` that {error}") from None
-        if key.split(".", 1)[0] in _SENT_OUT or _redact.looks_secret(key.rpartition(".")[2]):
+        if key.partition(".")[0].partition("[")[0] in _SENT_OUT or _redact.looks_secret(key.rpartition(".")[2]):
             findings.hide(*(text for name, text in done.used if not _PLAIN_VARIABLES.fullmatch(name.upper())))
         return done.text
     if isinstance(value, Mapping):

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from toolbay.errors import ConfigError
 
+_UNPRINTED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _ALIAS = re.compile(r"\s*:?\s*(\*[^\s,\[\]{}]+)")
 
 
@@ -143,7 +144,7 @@ def _line_end(text: str, at: int) -> int:
 
 def _insert(text: str, node: _Node, key: str | int, value: Any) -> str:
     if node.flow:
-        member = json.dumps(value, ensure_ascii=False) if isinstance(key, int) else json.dumps({key: value}, ensure_ascii=False)[1:-1]
+        member = _flow(value) if isinstance(key, int) else _flow({key: value})[1:-1]
         if not node.members:
             return f"{text[: node.start + 1]}{member}{text[node.end - 1 :]}"
         at = node.members[-1].node.end
@@ -152,7 +153,11 @@ def _insert(text: str, node: _Node, key: str | int, value: Any) -> str:
     line = text[text.rfind("\n", 0, first) + 1 : first]
     column = line.index("-") if node.kind == "list" else len(line)
     at = _line_end(text, node.end)
-    shown = _rendered([value] if node.kind == "list" else {key: value}, column, _unit(text))
+    if node.kind == "list":
+        shown = _rendered(value, column + 2, _unit(text))
+        shown = f"{shown[:column]}- {shown[column + 2 :]}"
+    else:
+        shown = _rendered({key: value}, column, _unit(text))
     return f"{text[:at]}\n{shown.removesuffix(chr(10))}{text[at:]}"
 
 
@@ -160,7 +165,7 @@ def _replace(text: str, node: _Node, member: _Member, value: Any) -> str:
     start, end = member.node.start, member.node.end
     if node.flow or node.kind == "list" or not isinstance(value, dict):
         gap = "" if start > member.finish or member.key is None else " "
-        return f"{text[:start]}{gap}{json.dumps(value, ensure_ascii=False)}{text[end:]}"
+        return f"{text[:start]}{gap}{_flow(value)}{text[end:]}"
     shown = _rendered(value, member.column + _unit(text), _unit(text)).removesuffix("\n")
     if member.node.kind == "null" or not member.node.members:
         # What stands on the key's line, a comment perhaps, stays there.
@@ -181,6 +186,12 @@ def _drop_in_flow(text: str, member: _Member) -> str:
         before = text[:start].rstrip()
         start = len(before) - 1 if before.endswith(",") else start
     return text[:start] + text[end:]
+
+
+def _flow(value: Any) -> str:
+    """A value as JSON, which is YAML once the characters are escaped that YAML does not print."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _UNPRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _unit(text: str) -> int:

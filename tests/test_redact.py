@@ -1,0 +1,159 @@
+"""Text that is safe to show (CFG-8): what credentials look like, and every coat that a known secret can wear."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolbay import _redact
+
+SECRETS = st.text(
+    alphabet=st.characters(min_codepoint=33, max_codepoint=0x2FFF, exclude_characters="*xyz.:", exclude_categories=["Cs"]),
+    min_size=6,
+    max_size=30,
+)
+AROUND = st.text(alphabet="xyz .:\n", max_size=10)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OPENAI_API_KEY", "GITHUB_TOKEN", "PGPASSWORD", "MYSQL_PWD", "MYSQL_PASS", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "authToken", "X-API-Key",
+        "x-functions-key", "Authorization", "Proxy-Authorization", "Cookie", "clientSecret", "apiKey", "GH_PAT", "access_token", "GOOGLE_APPLICATION_CREDENTIALS",
+    ],
+)  # fmt: skip
+def test_names_of_credentials_are_known(name: str) -> None:
+    """CFG-8: in every way of writing."""
+    assert _redact.looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH",
+        "HOME",
+        "MAX_TOKENS",
+        "TOKEN_LIMIT",
+        "SSH_KEY_PATH",
+        "KEYBOARD",
+        "monkey",
+        "author",
+        "public_key",
+        "DATABASE_URL",
+        "TOKEN_URL",
+        "",
+        "_",
+    ],
+)
+def test_names_of_other_things_are_left_alone(name: str) -> None:
+    """CFG-8: what hides everything helps nobody."""
+    assert not _redact.looks_secret(name)
+
+
+@given(SECRETS, AROUND, AROUND)
+def test_a_secret_is_hidden_in_every_coat(secret: str, before: str, after: str) -> None:
+    """CFG-8: plain, URL-encoded, JSON-escaped, base64 alone and in the middle of a longer base64."""
+    raw = secret.encode()
+    coats = [
+        secret, quote(secret, safe=""), quote(secret), quote_plus(secret), quote(secret, safe="").lower() if secret.islower() else secret,
+        json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1],
+        base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), base64.b64encode(raw).decode().rstrip("="),
+    ]  # fmt: skip
+    for coat in coats:
+        assert _redact.mask(f"{before}{coat}{after}", [secret]) == f"{before}***{after}"
+
+
+@given(st.binary(min_size=0, max_size=8), SECRETS, st.binary(min_size=0, max_size=8))
+def test_a_secret_is_hidden_inside_a_longer_base64(before: bytes, secret: str, after: bytes) -> None:
+    """CFG-8: `Basic` credentials hold a secret at any of three alignments; what remains does not give it back."""
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        shown = _redact.mask(encode(before + secret.encode() + after).decode(), [secret])
+        assert "***" in shown
+        remains = "".join(part for part in shown.split("***"))
+        assert len(remains) <= len(encode(before)) + len(encode(after)) + 4
+
+
+@given(st.lists(SECRETS, max_size=4), st.text(max_size=40))
+def test_no_secret_is_left_however_they_overlap(secrets: list[str], text: str) -> None:
+    """CFG-8: one secret that is part of, or overlaps, another."""
+    joined = text + "".join(secrets) + "".join(secret[:-2] for secret in secrets)
+    shown = _redact.mask(joined, secrets)
+    assert not [secret for secret in secrets if secret in shown]
+    assert _redact.mask("abcdefghi", ["abcdef", "defghi"]) == "***"
+
+
+def test_text_without_secrets_is_unchanged() -> None:
+    """CFG-8: nothing to hide, nothing hidden."""
+    assert _redact.mask("a text", []) == "a text"
+    assert _redact.mask("a text", ["", "other-secret"]) == "a text"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://u:p@h.com:8443/a/b?k=1#f", "https://h.com:8443/..."),
+        ("https://h.com", "https://h.com"),
+        ("https://h.com/", "https://h.com"),
+        ("https://h.com/?k=1", "https://h.com/..."),
+        ("http://[::1]:80/x", "http://[::1]:80/..."),
+        (" http://h/x ", "http://h/..."),
+        ("no address with secret", "***"),
+        ("http://[bad", "***"),
+        ("http://h:port/", "***"),
+        ("", "***"),
+    ],
+)
+def test_an_address_is_shown_as_its_origin(text: str, shown: str) -> None:
+    """CFG-8: never userinfo, path or query."""
+    assert _redact.url(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [
+        (["--access-token", "abc", "x"], ["--access-token", "***", "x"]),
+        (["--token", "--verbose"], ["--token", "--verbose"]),
+        (["--api-key=zzz"], ["--api-key=***"]),
+        (["-e", "GITHUB_TOKEN=ghx", "-e", "PORT=1"], ["-e", "GITHUB_TOKEN=***", "-e", "PORT=1"]),
+        (["--header", "Authorization: Bearer abc"], ["--header", "Authorization: ***"]),
+        (["X-Api-Key:abc"], ["X-Api-Key:***"]),
+        (["say Bearer abcdef.ghi now"], ["say Bearer *** now"]),
+        (["redis://:pw@h:6379/0"], ["redis://:***@h:6379/0"]),
+        (["postgresql://u:p%40w@h/db?sslmode=x"], ["postgresql://u:***@h/db?sslmode=x"]),
+        (["https://h/mcp?apiKey=1&z=2"], ["https://h/mcp?apiKey=***&z=2"]),
+        (["-uUSER", "-pPASS", "jdbc:mariadb://h/x"], ["-uUSER", "-p***", "jdbc:mariadb://h/x"]),
+        (["-p", "8080:80", "-port"], ["-p", "8080:80", "-port"]),
+        (["-c", "TOKEN='a b' npx --token yy z"], ["-c", "TOKEN='***' npx --token *** z"]),
+        (["ghp_0123456789abcdef"], ["***"]),
+        (["-y", "@scope/pkg@1.2", "C:\\path", "/a/key", "git+https://github.com/a/b.git@4.1"],) * 2,
+    ],
+)
+def test_a_command_line_is_shown_without_its_credentials(args: list[str], shown: list[str]) -> None:
+    """CFG-8: options, assignments, headers, addresses, tokens; the rest as it is."""
+    assert _redact.argv(args) == shown
+
+
+def test_what_a_command_line_hides_can_be_gathered() -> None:
+    """CFG-8: so that it is masked elsewhere too."""
+    assert _redact.credentials(["--token", "abc", "redis://:pw@h", "plain"]) == {"abc", "pw"}
+    assert _redact.url_credentials("https://u:p%40w@h/?token=t1&x=2") == {"p%40w", "p@w", "t1"}
+
+
+def test_headers_and_environments_are_shown_by_name_and_by_look() -> None:
+    """CFG-8: a secret-looking name hides the value; so does a value that looks like one."""
+    assert _redact.headers({"Authorization": "Bearer x", "X-User": "me", "X-Url": "https://u:p@h/"}) == {
+        "Authorization": "***",
+        "X-User": "me",
+        "X-Url": "https://u:***@h/",
+    }
+    assert _redact.env({"A_TOKEN": "x", "EMPTY_TOKEN": "", "DSN": "pg://u:p@h", "LANG": "C"}) == {
+        "A_TOKEN": "***",
+        "EMPTY_TOKEN": "",
+        "DSN": "pg://u:***@h",
+        "LANG": "C",
+    }
