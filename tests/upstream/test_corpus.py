@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.instances import Instances
 
+from support.instances import Instances
 from toolbay import _schemas, arguments
 from toolbay.types import Kind
 from toolbay.upstream.naming import Key, assign, sanitised, wrapped

@@ -113,9 +113,7 @@ class _Translation:
         return Normalised(root, renamed, tuple(self._notes))
 
     def _schema(self, schema: Any, depth: int) -> Any:
-        if not isinstance(schema, dict):
-            return {} if schema is not False else {"not": {}}
-        return self._node(cast("Node", schema), depth)
+        return self._node(_spelt(schema), depth)
 
     def _node(self, schema: Node, depth: int) -> Node:
         self._nodes += 1
@@ -173,12 +171,12 @@ class _Translation:
                 continue
             others = [branch for branch in cast("list[Any]", branches) if not _is_null(branch)]
             nulls = len(cast("list[Any]", branches)) - len(others)
-            if len(others) != 1 or not isinstance(others[0], dict):
+            if len(others) != 1 or not _schemas.is_schema(others[0]):
                 continue
             if word == "oneOf" and nulls and (nulls > 1 or takes_null(self._document, others[0])):
                 continue
             rest = {key: value for key, value in node.items() if key not in {word, "nullable"}}
-            branch = self._plain(cast("Node", others[0]))
+            branch = self._plain(_spelt(others[0]))
             nullable = takes_null(self._document, node) and (
                 nulls > 0 or node.get("nullable") is True or branch.pop("nullable", False) is True
             )
@@ -260,6 +258,13 @@ class _Translation:
                 out[keyword] = [name for name in cast("list[Any]", value) if isinstance(name, str)]
         else:
             out[keyword] = _schemas.copied(value)
+
+
+def _spelt(schema: Any) -> Node:
+    """A schema as an object: providers know no other."""
+    if isinstance(schema, dict):
+        return cast("Node", schema)
+    return {} if schema is not False else {"not": {}}
 
 
 def _words(types: Any) -> list[str]:
