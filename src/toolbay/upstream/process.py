@@ -134,6 +134,11 @@ class Child:
     async def release(self) -> None:
         """Close our ends of its pipes."""
         with anyio.CancelScope(shield=True):
+            with contextlib.suppress(OSError, anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                # The loop lets go of a pipe when it reads its end, which is behind whatever nobody has read.
+                with anyio.move_on_after(0.5):
+                    while True:
+                        await self.receive()
             for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
                 if stream is not None:
                     with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError), anyio.move_on_after(0.5):
