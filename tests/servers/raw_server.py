@@ -19,6 +19,7 @@ from typing import Any
 
 PROTOCOL = "2025-11-25"
 FOREVER = 3600.0
+PARAMETERS = {"slow": {"steps": {"type": "integer"}, "seconds": {"type": "number"}}, "grow": {"name": {"type": "string"}}}
 
 
 def arguments() -> argparse.Namespace:
@@ -164,7 +165,7 @@ def _tool(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "description": f"The tool {name}",
-        "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
+        "inputSchema": {"type": "object", "properties": PARAMETERS.get(name, {"text": {"type": "string"}})},
         "annotations": {"readOnlyHint": name == "echo"},
     }
 
