@@ -351,7 +351,7 @@ def test_an_argument_may_have_any_name() -> None:
     """SCH-4: also that of a wrapper, and words of Python and of this program."""
     names = ("self", "name", "timeout", "schema", "arguments", "cls", "validator", "$ref", "type", "properties")
     schema = {"type": "object", "properties": {name: {"type": "integer"} for name in names}, "additionalProperties": False}
-    given = dict.fromkeys(names, "5")
+    given: Any = dict.fromkeys(names, "5")
     assert repair(schema, given) == dict.fromkeys(names, 5)
     assert not problems(dict.fromkeys(names, 5), schema)
     wrapper = {
