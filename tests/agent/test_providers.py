@@ -12,8 +12,9 @@ from typing import Any
 import anyio
 import pytest
 
+from pydantic_ai.messages import ToolCallPart
 from support.openai_server import OpenAIServer, Say
-from toolbay.agent.providers import ProviderModel, create
+from toolbay.agent.providers import ProviderModel, _response, create
 from toolbay.agent.runner import Limits, Runner
 from toolbay.errors import ModelError
 from toolbay.events import Events, TextArrived
@@ -107,6 +108,23 @@ async def test_a_call_that_is_wrong_does_not_spoil_the_requests_after_it(calls: 
     assert server.violations == []
     assert (done.text, done.stopped) == ("I see.", "")
     assert all(message.is_error for message in done.messages if message.role is Role.TOOL)
+
+
+async def test_text_that_cannot_be_encoded_is_sent_with_a_mark_in_its_place(models: Models) -> None:
+    """RUN-5: half a surrogate pair in a result or in what a user pastes does not cost the conversation."""
+    with OpenAIServer([Say(calls=[("c", "read", "{}")]), Say(text="ok")]) as server:
+        runner = Runner(models.at(server.base_url), FakeTools({"read": lambda: "torn \ud83d"}), events=Events())
+        done = await runner.run(MemoryConversation(), "half \ud800")
+    assert (done.text, done.stopped) == ("ok", "")
+    assert [message["content"] for message in server.requests[1]["messages"] if message["role"] in ("user", "tool")] == ["half ?", "torn ?"]
+
+
+def test_arguments_that_were_no_object_are_sent_back_as_one() -> None:
+    """RUN-3: for every provider; some take objects only, and what the model wrote stays readable in it."""
+    wrong = Message(role=Role.ASSISTANT, calls=(ToolCall(id="c", name="add", arguments='{"a": 1'),))
+    part = _response(wrong).parts[0]
+    assert isinstance(part, ToolCallPart)
+    assert part.args_as_dict() == {"invalid": '{"a": 1'}
 
 
 async def test_at_the_limit_the_request_has_no_tools(models: Models) -> None:
@@ -258,7 +276,8 @@ def test_the_library_is_not_loaded_before_a_model_is_made() -> None:
 
 def test_the_checking_server_finds_what_is_wrong() -> None:
     """RUN-5: the judge is judged: each broken rule is a violation."""
-    from support.openai_server import check
+    from pydantic_ai.messages import ToolCallPart
+from support.openai_server import check
 
     def call(call_id: str, arguments: str = "{}", name: str = "add") -> dict[str, Any]:
         return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
