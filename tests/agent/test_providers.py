@@ -11,8 +11,8 @@ from typing import Any
 
 import anyio
 import pytest
-
 from pydantic_ai.messages import ToolCallPart
+
 from support.openai_server import OpenAIServer, Say
 from toolbay.agent.providers import ProviderModel, _response, create
 from toolbay.agent.runner import Limits, Runner
@@ -276,8 +276,7 @@ def test_the_library_is_not_loaded_before_a_model_is_made() -> None:
 
 def test_the_checking_server_finds_what_is_wrong() -> None:
     """RUN-5: the judge is judged: each broken rule is a violation."""
-    from pydantic_ai.messages import ToolCallPart
-from support.openai_server import check
+    from support.openai_server import check
 
     def call(call_id: str, arguments: str = "{}", name: str = "add") -> dict[str, Any]:
         return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
