@@ -8,7 +8,7 @@ python=$(sh scripts/find_python.sh)
 echo "== set-up: $folder from $lock"
 
 if command -v uv >/dev/null 2>&1; then
-    "$folder/bin/python" -c '' 2>/dev/null || uv venv --quiet --clear --python "$python" "$folder"
+    "$folder/bin/python" -c "" 2>/dev/null || { rm -rf "$folder" && uv venv --quiet --python "$python" "$folder"; }
     install() { uv pip install --quiet --python "$folder/bin/python" "$@"; }
 else
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then

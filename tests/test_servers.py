@@ -12,6 +12,7 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ElicitResult
 
 from support import servers
 from support.processes import MARK, Footprint, alive, eventually, leftovers, marked
@@ -60,6 +61,21 @@ async def test_our_own_servers_answer_over_stdio(entry: Any, tmp_path: Path) -> 
     effects = tmp_path / "effects"
     assert await ask(entry("--effects", effects), "note", {"text": "note"}) in {"note", "noted: note"}
     assert effects.read_text(encoding="utf-8") == "note\n"
+
+
+@pytest.mark.parametrize(("entry", "era"), [(servers.sdk1, "legacy"), (servers.sdk2, "legacy"), (servers.sdk2, "auto")])
+async def test_our_servers_ask_the_person_in_both_eras(entry: Any, era: Any) -> None:
+    """TRA-1: an elicitation goes to the client and its answer comes back."""
+
+    async def answer(context: Any, params: Any) -> ElicitResult:
+        return ElicitResult(action="accept", content={"name": "Ada"})
+
+    asked = entry()
+    transport = stdio_client(StdioServerParameters(command=asked["command"], args=asked["args"]))
+    with anyio.fail_after(60):
+        async with Client(transport, mode=era, elicitation_callback=answer) as connected:
+            result = await connected.call_tool("ask_name", {})
+    assert "hello Ada" in str(result.content)
 
 
 @pytest.fixture(params=["sse", "http"])

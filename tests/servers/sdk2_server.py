@@ -13,11 +13,11 @@ import socket
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import uvicorn
-from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver import Context, Elicit, ElicitationResult, Image, MCPServer, Resolve
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
 
@@ -130,10 +130,13 @@ async def _list_changed(ctx: Context[Any]) -> None:
     await ctx.session.send_tool_list_changed()
 
 
+def _question() -> Elicit[Name]:
+    return Elicit("What is your name?", Name)
+
+
 @server.tool()
-async def ask_name(ctx: Context[Any]) -> str:
-    """Ask the person for a name (elicitation)."""
-    answer = await ctx.elicit("What is your name?", Name)
+def ask_name(answer: Annotated[ElicitationResult[Name], Resolve(_question)]) -> str:
+    """Ask the person for a name: an elicitation, in the form of the connection's era."""
     return f"hello {answer.data.name}" if answer.action == "accept" else f"no name: {answer.action}"
 
 
