@@ -1,0 +1,88 @@
+"""What the documents show is what runs: every example is a file, and the files do what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from support import servers
+from toolbay import App, Outcome, ServerConfig, load, parse
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "docs" / "examples"
+SHOWN = re.compile(r"<!-- (?P<file>docs/examples/\S+) -->\n```\w+\n(?P<text>.*?)```", re.DOTALL)
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name)
+def test_an_example_on_a_page_is_the_file_that_it_names(page: Path) -> None:
+    """Code on a page drifts from the code that runs unless they are the same."""
+    for shown in SHOWN.finditer(page.read_text()):
+        assert shown["text"] == (ROOT / shown["file"]).read_text()
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name)
+def test_a_link_on_a_page_leads_somewhere(page: Path) -> None:
+    """Every relative link names a file of the tree."""
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_the_example_configuration_is_read_without_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CFG-2: what the README shows is a valid configuration."""
+    monkeypatch.setenv("TRACKER_TOKEN", "a-token-of-the-test")
+    config = load(EXAMPLES / "toolbay.yaml")
+    assert config.problems == ()
+    assert sorted(config.tools.mcp_servers) == ["files", "time", "tracker"]
+    assert all(isinstance(entry, ServerConfig) for entry in config.tools.mcp_servers.values())
+
+
+@pytest.mark.anyio
+async def test_the_library_example_calls_a_tool_and_asks_the_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """RUN-1: the ten lines of the README, against a real server and the offline model."""
+    file = tmp_path / "toolbay.json"
+    file.write_text(json.dumps({"agent": {"model": "offline"}, "tools": {"mcpServers": {"time": servers.time()}}}))
+    await example("library").main(str(file))
+    printed = capsys.readouterr().out
+    assert "mcp_time_get_current_time" in printed
+    assert printed.count("Asia/Tokyo") >= 2
+    assert "False" in printed
+
+
+@pytest.mark.anyio
+async def test_the_loop_example_gives_definitions_and_runs_a_call() -> None:
+    """SCH-1, CAL-7: definitions as OpenAI takes them; a call with the model's own text; what is wrong comes back as text."""
+    loop = example("your_own_loop")
+    async with App(parse({"tools": {"mcpServers": {"time": servers.time()}}})) as app:
+        await app.settle()
+        names = [made["function"]["name"] for made in await loop.definitions(app)]
+        assert "mcp_time_convert_time" in names
+        assert "Asia/Tokyo" in await loop.run(app, "mcp_time_get_current_time", '{"timezone": "Asia/Tokyo"}')
+        assert "timezone" in await loop.run(app, "mcp_time_get_current_time", "{}")
+        refused = await app.call("mcp_time_get_current_time", "{}")
+        assert refused.outcome is Outcome.NOT_EXECUTED
+
+
+def test_the_readme_names_every_command() -> None:
+    """A command that is not told of does not exist for who reads the README."""
+    ran = subprocess.run([sys.executable, "-m", "toolbay", "--help"], capture_output=True, text=True, check=True)
+    commands = re.findall(r"^  (\w+)  ", ran.stdout.partition("Commands:")[2], re.MULTILINE)
+    readme = (ROOT / "README.md").read_text()
+    assert commands
+    assert [command for command in commands if f"`{command}`" not in readme] == []
