@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ROOT / "demo" / "node_modules" / "@modelcontextprotocol" / "server-filesystem"
 
-ABOUT_FILES = "Read the file notes.md"
+ABOUT_FILES = "What does notes.md say?"
 ABOUT_TIME = "Convert 09:30 from Europe/Oslo to Asia/Tokyo"
 
 
