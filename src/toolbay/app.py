@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -19,6 +18,7 @@ from uuid import uuid4
 
 from toolbay import artifacts as artifact_files
 from toolbay import config as configuration
+from toolbay._aio import bounded
 from toolbay._redact import mask
 from toolbay._text import clean, line
 from toolbay.artifacts import Artifacts
@@ -84,6 +84,8 @@ class App:
         self._model = model
         self._environ = os.environ if environ is None else environ
         self._chosen: Model | None = None
+        self._own_models: list[Model] = []
+        """Models that were chosen here, and so are closed here."""
         self._secrets = config.secrets
         self.registry = Registry(events=self.events, interceptors=tuple(interceptors), mask=lambda text: mask(text, self._secrets))
         data = configuration.data_home(self._environ)
@@ -125,6 +127,10 @@ class App:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+        for model in self._own_models:
+            close = getattr(model, "aclose", None)
+            if close is not None:
+                await bounded(2.0, close)
         return await self._stack.__aexit__(kind, error, trace)
 
     async def _apply(self, *, wait: bool) -> Reloaded:
@@ -240,7 +246,9 @@ class App:
         from toolbay.agent.local import choose  # noqa: PLC0415 - as in `runner`
         from toolbay.agent.offline import OfflineModel  # noqa: PLC0415
 
-        return await choose(self._model or self.config.agent.model, environ=self._environ, offline=partial(OfflineModel))
+        chosen = await choose(self._model or self.config.agent.model, environ=self._environ, offline=OfflineModel)
+        self._own_models.append(chosen)
+        return chosen
 
     async def ask(self, text: str, *, conversation: Conversation | None = None) -> Turn:
         """Ask the agent once. Without a `conversation` the question stands alone and is not kept.

@@ -1,4 +1,4 @@
-"""For tests of what is built on Toolbay: a model that says what a script says, and tools that are plain functions.
+"""For tests of what is built on Toolbay: a scripted model, tools that are plain functions, and servers in memory.
 
 model = FakeModel([Reply(calls=(ToolCall(id="1", name="add", arguments={"a": 1, "b": 2}),)), "It is 3."])
 tools = FakeTools({"add": lambda a, b: str(a + b)})
@@ -21,6 +21,9 @@ import anyio.lowlevel
 from toolbay.agent.context import validate
 from toolbay.errors import ModelError
 from toolbay.types import CallContext, Hints, Json, Kind, ModelRequest, Outcome, Reply, TextDelta, Tool, ToolCall, ToolResult
+from toolbay.upstream.memory import MemoryServer, in_memory
+
+__all__ = ["FakeModel", "FakeTools", "MemoryServer", "Scripted", "ToolFunction", "in_memory"]
 
 Scripted: TypeAlias = "Reply | str | Exception | Callable[[ModelRequest], Reply | str | Awaitable[Reply | str]]"
 """What a `FakeModel` does at one request: reply, answer with a text, raise, or ask a function."""
