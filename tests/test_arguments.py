@@ -376,6 +376,15 @@ def test_a_value_that_fits_two_alternatives_differently_is_left() -> None:
         }
     )
     assert repair(schema, {"a": {"x": "1"}}) == {"a": {"x": 1}}
+    one_or_other = only(
+        {
+            "anyOf": [
+                {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "string"}}},
+                {"type": "object", "properties": {"x": {"type": "string"}, "y": {"type": "integer"}}},
+            ]
+        }
+    )
+    assert repair(one_or_other, {"a": {"x": "5", "y": "6"}}) == {"a": {"x": "5", "y": "6"}}
     told = only(
         {
             "oneOf": [

@@ -71,6 +71,7 @@ def test_what_may_be_null_is_a_type_and_nullable(schema: Any, expected: Any) -> 
         {"type": "string", "anyOf": [{"minLength": 1}, {"type": "null"}]},
         {"type": ["string", "null"], "not": {"type": "null"}},
         {"anyOf": [{"type": "string"}, {"type": "null"}], "allOf": [{"type": "string"}]},
+        {"type": ["string", "null"], "oneOf": [{"type": ["string", "null"]}, {"enum": [None]}]},
     ],
 )
 def test_null_that_something_else_refuses_is_not_offered(schema: Any) -> None:
