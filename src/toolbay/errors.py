@@ -11,6 +11,7 @@
     ├── ConnectionLost(sent)        it was up and went away; `sent` decides whether a call may be repeated
     ├── CallError                   one call failed; the connection lives on
     │   ├── ServerError(code)       the server answered with a JSON-RPC error
+    │   │   └── Busy(retry_after)   it asked to be called again later (HTTP 429, 503)
     │   ├── BadCall                 the call was wrong before it was sent
     │   └── CallTimeout(sent)       no answer in time
     ├── ModelError                  the language model could not be asked, or answered nonsense
@@ -84,6 +85,14 @@ class ServerError(CallError):
         super().__init__(message)
         self.code = code
         self.data = data
+
+
+class Busy(ServerError):
+    """The server did not take the call and asked to be called again in `retry_after` seconds (HTTP 429 or 503 with Retry-After)."""
+
+    def __init__(self, message: str, *, code: int, retry_after: float) -> None:
+        super().__init__(message, code=code)
+        self.retry_after = retry_after
 
 
 class BadCall(CallError):

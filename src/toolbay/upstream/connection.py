@@ -19,6 +19,7 @@ from toolbay._text import clean, excerpt, line
 from toolbay.config.models import ServerConfig
 from toolbay.errors import (
     AuthRequired,
+    Busy,
     CallError,
     CallTimeout,
     ConnectionFailed,
@@ -36,6 +37,8 @@ from toolbay.upstream.state import SETTLED, Backoff, Happening, State, after
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that leaving an engine may take (I7)."""
+REPEAT_DELAY = 1.0
+"""Seconds before a call is sent once more on a connection that lives on (CAL-4)."""
 RELIST_DEBOUNCE = 0.3
 """Seconds of quiet before a changed list is read again; servers announce each tool of a hundred one by one."""
 LIST_CHANGED = frozenset({f"notifications/{kind}/list_changed" for kind in ("tools", "resources", "prompts")})
@@ -123,22 +126,24 @@ class Connection:
             ConnectionFailed: the server is not there and could not be brought back.
             ConnectionLost, CallTimeout, ServerError, CallError: as `Engine.request`.
         """
-        deadline = anyio.current_time() + budget.ceiling
-        attempts = 1 if self.config.retry == "never" else 2
+        started = anyio.current_time()
         lost: ConnectionLost | None = None
-        for attempt in range(attempts):
+        for last in (True,) if self.config.retry == "never" else (False, True):
             try:
                 engine = await self._ready(budget.timeout)
             except (ConnectionFailed, CallTimeout) as error:
                 # Where the call was sent before, that is what its caller must know.
                 raise (lost if lost is not None and lost.sent else error) from None
-            left = Budget(timeout=budget.timeout, ceiling=max(deadline - anyio.current_time(), 0.001))
+            left = Budget(timeout=budget.timeout, ceiling=max(started + budget.ceiling - anyio.current_time(), 0.001))
             try:
                 return await engine.request(method, params, budget=left, on_progress=on_progress)
+            except Busy as busy:
+                if last or anyio.current_time() + busy.retry_after > started + budget.timeout:
+                    raise
+                await anyio.sleep(busy.retry_after)
             except ConnectionLost as error:
                 lost = error
-                safe = not lost.sent or repeatable or self.config.retry == "always"
-                if attempt + 1 == attempts or not safe:
+                if last or (lost.sent and not repeatable and self.config.retry != "always"):
                     raise
                 await self._left(engine)
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -153,7 +158,9 @@ class Connection:
         raise CallTimeout(f"{self.name} was not ready within {patience:.0f} s", sent=False)
 
     async def _left(self, engine: Engine) -> None:
-        """Wait until the owner has noticed that `engine` is gone; where only the call failed, nothing is to be waited for."""
+        """Wait until the owner has noticed that `engine` is gone; where only the call failed, for a moment."""
+        if not engine.died.is_set():
+            await anyio.sleep(REPEAT_DELAY)
         while engine.died.is_set() and self._engine is engine:
             await self._changed.wait()
 
@@ -173,22 +180,18 @@ class Connection:
                 if self.state is State.WAITING and backoff.gives_up(failures):
                     self._to(Happening.GAVE_UP)
                 if self.state is State.WAITING:
-                    await self._pause(backoff.delay(failures - 1, random.random()))  # noqa: S311 - jitter is no secret
+                    await self._wait(backoff.delay(failures - 1, random.random()))  # noqa: S311 - jitter is no secret
                 else:
-                    failures = 0
-                    await self._wait_for_another_start()
+                    failures, self.listing = 0, None
+                    self.on_listing()
+                    await self._wait(None)
         finally:
             self.listing = None
             self._to(Happening.STOP)
             self._closed.set()
 
-    async def _wait_for_another_start(self) -> None:
-        self.listing = None
-        self.on_listing()
-        await first_of(self._stop, self._again)
-        self._again = anyio.Event()
-
-    async def _pause(self, seconds: float) -> None:
+    async def _wait(self, seconds: float | None) -> None:
+        """Until the next attempt is due, or somebody asks for one."""
         with anyio.move_on_after(seconds):
             await first_of(self._stop, self._again)
         self._again = anyio.Event()

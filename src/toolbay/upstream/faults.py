@@ -17,7 +17,7 @@ import httpx2
 
 from toolbay._redact import url as shown_url
 from toolbay._text import line
-from toolbay.errors import AuthRequired, BlockedAddress, ConnectionLost, Refused, ServerError, ToolbayError
+from toolbay.errors import AuthRequired, BlockedAddress, Busy, ConnectionLost, Refused, ServerError, ToolbayError
 from toolbay.types import Json
 from toolbay.upstream.ledger import Ledger
 
@@ -78,8 +78,10 @@ def refused_status(status: int, headers: httpx2.Headers, body: str, url: str) ->
     if status == 405:
         return ServerError(f"{where} answered HTTP 405: it does not take this kind of MCP transport; try `type: sse`{said}", code=405)
     wait = headers.get("retry-after", "")
-    when = f" (it asks to wait {line(wait, 40)} s)" if wait.isdigit() else ""
-    return ServerError(f"{where} answered HTTP {status}{when}{said}", code=status)
+    if wait.isdecimal() and len(wait) < 10:
+        text = f"{where} answered HTTP {status} (it asks to wait {wait} s){said}"
+        return Busy(text, code=status, retry_after=float(wait)) if status in (429, 503) else ServerError(text, code=status)
+    return ServerError(f"{where} answered HTTP {status}{said}", code=status)
 
 
 def _is_html(headers: httpx2.Headers) -> bool:
@@ -97,12 +99,14 @@ def _request_id(request: httpx2.Request) -> Any:
     return message.get("id") if isinstance(message, dict) and "method" in message else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
-def _is_rpc_error(body: bytes) -> bool:
+def _reply(body: bytes) -> Json | None:
+    """The JSON-RPC answer in a body; None where it is none."""
     try:
         message = json.loads(body)
     except ValueError:
-        return False
-    return isinstance(message, dict) and isinstance(message.get("error"), dict)  # pyright: ignore[reportUnknownMemberType]
+        return None
+    is_one = isinstance(message, dict) and (isinstance(message.get("result"), dict) or isinstance(message.get("error"), dict))  # pyright: ignore[reportUnknownMemberType]
+    return message if is_one else None  # pyright: ignore[reportUnknownVariableType]
 
 
 class _TooLarge(Exception):
@@ -201,7 +205,11 @@ class Faults(httpx2.AsyncBaseTransport):
             return self._fail(request, request_id, _broken(error, url))
         finally:
             await response.aclose()
-        return _buffered(request, response, body)
+        reply = _reply(body)
+        if reply is None or str(reply.get("id")) not in (str(request_id), "None"):
+            what = "JSON that is no JSON-RPC answer" if reply is None else "the answer to another request"
+            return self._fail(request, request_id, ServerError(f"{shown_url(url)} answered with {what}", code=response.status_code))
+        return _buffered(request, response, json.dumps({**reply, "id": request_id}).encode() if reply.get("id") != request_id else body)
 
     async def _judge_error(self, request: httpx2.Request, request_id: Any, response: httpx2.Response) -> httpx2.Response:
         url = str(request.url)
@@ -215,7 +223,7 @@ class Faults(httpx2.AsyncBaseTransport):
             gone = ConnectionLost(f"{shown_url(url)} has ended the session")
             self._on_dead(gone)
             return self._fail(request, request_id, gone)
-        if request_id is not None and _is_rpc_error(body):
+        if request_id is not None and "error" in (_reply(body) or {}):
             return _buffered(request, response, body)
         fault = refused_status(response.status_code, response.headers, body.decode("utf-8", "replace"), url)
         return self._fail(request, request_id, fault)

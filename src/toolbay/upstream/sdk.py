@@ -34,6 +34,7 @@ from mcp_types import (
     CLIENT_INFO_META_KEY,
     LOG_LEVEL_META_KEY,
     METHOD_NOT_FOUND,
+    PARSE_ERROR,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
@@ -59,8 +60,8 @@ from toolbay.upstream.process import Child
 from toolbay.upstream.transports import Line, connect
 
 CLIENT_INFO: Json = {"name": "toolbay", "version": version("toolbay")}
-DISCOVER_TIMEOUT = 10.0
-"""Seconds for the probe of a server's era over HTTP."""
+DISCOVER_TIMEOUT = 12.0
+"""Seconds for the probe of a server's era over HTTP: more than connecting may take, so that it is told where that fails."""
 RELISTEN_DELAYS = (1.0, 5.0, 30.0)
 """Seconds before a change subscription that ended is asked for again."""
 
@@ -148,6 +149,9 @@ class Session:
             return self._told(entry.cut, entry)
         if not entry.answered:
             return self._lost(sent=entry.sent)
+        if error.code == PARSE_ERROR and self._opening.config.type is not TransportType.STDIO:
+            # The SDK's own words of an answer that it could not read are a validator's dump.
+            return ServerError("its answer is no JSON-RPC message", code=error.code)
         return ServerError(one_line(error.message, 500) or "no message", code=error.code, data=error.data)
 
     def _told(self, fault: ToolbayError, entry: Entry) -> ToolbayError:
