@@ -96,14 +96,14 @@ class Terminal:
         return self.seen[begin : self._read_to]
 
     def prompted(self) -> None:
-        """Wait for the next prompt: it asks the terminal to bracket what is pasted."""
-        self._prompts += 1
+        """Wait for a prompt that came after the last keys: it asks the terminal to bracket what is pasted."""
         deadline = time.monotonic() + PATIENCE
-        while self.raw.count(_PROMPT) < self._prompts:
+        while self.raw.count(_PROMPT) <= self._prompts:
             assert time.monotonic() < deadline, f"no prompt after:\n{self.seen[self._read_to :]}"
             assert self._receive(), f"no prompt before the end of:\n{self.seen[self._read_to :]}"
 
     def type(self, keys: str) -> None:
+        self._prompts = self.raw.count(_PROMPT)
         os.write(self._ours, keys.encode())
 
     def end(self) -> int:

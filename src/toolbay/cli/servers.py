@@ -87,6 +87,16 @@ def add(  # noqa: PLR0917  (typer's form: one parameter an option)
 
     add_server(path, name, entry, replace=force)
     invoked.terminal.say(f'Added "{name}" to {path}. toolbay test {name} tries it out.')
+    _tell_missing(invoked, path, name)
+
+
+def _tell_missing(invoked: Invocation, path: Path, name: str) -> None:
+    """A reference to a variable that is not set yet is no fault of the entry, but good to know."""
+    from toolbay.config import InvalidServer, load  # noqa: PLC0415
+
+    found = load(path).tools.mcp_servers.get(name)
+    if isinstance(found, InvalidServer):
+        invoked.terminal.say(f"! {found.reason}")
 
 
 def _entry(command: Sequence[str], url: str, *, header: Sequence[str], env: Sequence[str]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Terminal:
         from rich.text import Text  # noqa: PLC0415
 
         watched = sys.stdout.isatty()
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold" if watched else "")
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold" if self._paints(sys.stdout) else "")
         for name in columns:
             table.add_column(name, overflow="fold", no_wrap=not watched)
         for row in rows:
@@ -135,7 +135,7 @@ class Terminal:
             console.print(table)
         lines = captured.get().splitlines()
         self._hide_status()
-        sys.stdout.write("".join(f"{line if watched else line.rstrip()}\n" for line in lines))
+        sys.stdout.write("".join(f"{line if self._paints(sys.stdout) else line.rstrip()}\n" for line in lines))
         sys.stdout.flush()
 
 

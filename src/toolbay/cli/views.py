@@ -146,6 +146,7 @@ def told_progress(progress: Progress) -> str:
 
 def _head(lines: list[str]) -> Iterable[str]:
     for line in lines[:_HEAD_LINES]:
-        yield one_line(line, _LINE)
+        indent = len(line) - len(line.lstrip(" "))
+        yield " " * indent + one_line(line, _LINE)
     if len(lines) > _HEAD_LINES:
         yield "…"

@@ -1,0 +1,163 @@
+"""`toolbay run` with real servers and a model server that follows a script."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.conftest import Configure, Open
+from cli.terminals import PATIENCE, started, toolbay
+from support import servers
+from support.openai_server import OpenAIServer, Say
+from support.processes import MARK, leftovers, marked, wait_until
+
+TOKYO = ("c1", "mcp_time_get_current_time", '{"timezone": "Asia/Tokyo"}')
+pytest.importorskip("pydantic_ai", reason="models are an extra of their own")
+
+
+def model(server: OpenAIServer) -> dict[str, str]:
+    return {"OPENAI_BASE_URL": server.base_url, "TOOLBAY_MODEL": "openai:test-model"}
+
+
+def test_a_question_is_answered_with_tools_and_stdout_has_the_answer_alone(tmp_path: Path, configure: Configure) -> None:
+    """CLI, TRA-2: starts, calls and results on stderr, the answer on stdout; a dead server delays and fails nothing."""
+    configure(time=servers.time(), dead={"command": "no-such-command"})
+    with OpenAIServer([Say(text="Let me look.", calls=[TOKYO]), Say(text="It is late in Tokyo.")]) as server:
+        done = toolbay("run", "How late is it in Tokyo?", cwd=tmp_path, env=model(server))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Let me look.\nIt is late in Tokyo.\n"
+    assert "✗ dead could not be started" in done.stderr
+    assert "✓ time ready in " in done.stderr
+    assert ", 2 tools\n" in done.stderr
+    assert '→ mcp_time_get_current_time {"timezone": "Asia/Tokyo"}\n' in done.stderr
+    result = done.stderr.split("→ ")[1].splitlines()
+    assert result[1].startswith("← ")
+    assert result[1].endswith(" s")
+    assert any('"timezone": "Asia/Tokyo"' in line for line in result[2:])
+    assert server.violations == []
+
+
+def test_json_has_the_answer_and_its_calls(tmp_path: Path, configure: Configure) -> None:
+    """CLI: `run --json`, the question from stdin."""
+    configure(time=servers.time())
+    with OpenAIServer([Say(calls=[TOKYO]), Say(text="Late.")]) as server:
+        done = toolbay("run", "--json", cwd=tmp_path, env=model(server), given="How late is it?\n")
+    told = json.loads(done.stdout)
+    assert (told["answer"], told["steps"], told["stopped"]) == ("Late.", 2, "")
+    assert [(call["tool"], call["server"], call["is_error"]) for call in told["calls"]] == [("mcp_time_get_current_time", "time", False)]
+    assert told["servers"]["time"]["state"] == "ready"
+    assert server.requests[0]["messages"][-1]["content"] == "How late is it?"
+
+
+def test_conversations_go_on(tmp_path: Path) -> None:
+    """RUN-8: --session and --continue."""
+    with OpenAIServer([Say(text="one"), Say(text="two"), Say(text="three")]) as server:
+        assert toolbay("run", "first", "--session", "mine", cwd=tmp_path, env=model(server)).stdout == "one\n"
+        assert toolbay("run", "second", "--continue", cwd=tmp_path, env=model(server)).stdout == "two\n"
+        assert toolbay("run", "third", cwd=tmp_path, env=model(server)).stdout == "three\n"
+    said = [[message["content"] for message in request["messages"] if message["role"] != "system"] for request in server.requests]
+    assert said == [["first"], ["first", "one", "second"], ["third"]]
+    assert toolbay("run", "x", "--continue", cwd=tmp_path, env={"TOOLBAY_HOME": str(tmp_path / "empty")}).returncode == 1
+
+
+def test_a_part_of_the_tools_can_be_chosen(tmp_path: Path, configure: Configure) -> None:
+    """CLI: `--tools GLOB`: others are neither offered nor called."""
+    configure(time=servers.time())
+    with OpenAIServer([Say(calls=[TOKYO]), Say(text="I may not.")]) as server:
+        done = toolbay("run", "hi", "--tools", "time.convert*,nothing*", cwd=tmp_path, env=model(server))
+        missed = toolbay("run", "hi", "--tools", "nothing*", cwd=tmp_path, env=model(server))
+    assert done.stdout == "I may not.\n"
+    assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["mcp_time_convert_time"]
+    assert "not part of this run" in server.requests[1]["messages"][-1]["content"]
+    assert (missed.returncode, "No tool matches" in missed.stderr) == (1, True)
+
+
+def test_a_model_that_fails_is_an_error_in_one_sentence(tmp_path: Path) -> None:
+    """CLI: exit code 1, no traceback, nothing on stdout."""
+    with OpenAIServer([Say(status=401, text="who are you")]) as server:
+        done = toolbay("run", "hi", cwd=tmp_path, env=model(server))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "\nerror: " in f"\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+    done = toolbay("run", "hi", "--model", "nobody:nothing", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "nobody" in done.stderr
+
+
+def test_where_no_server_could_be_started_nothing_is_asked(tmp_path: Path, configure: Configure) -> None:
+    """CLI: exit code 3 only if every configured server failed."""
+    configure(dead={"command": "no-such-command"})
+    with OpenAIServer() as server:
+        done = toolbay("run", "hi", cwd=tmp_path, env=model(server))
+    assert (done.returncode, done.stdout, server.requests) == (3, "", [])
+
+
+def test_an_empty_question_is_refused(tmp_path: Path) -> None:
+    """CLI: plain errors."""
+    for words, given in ((["run", " "], None), (["run", "-"], ""), (["run", "x", "--wait", "soon"], None)):
+        done = toolbay(*words, cwd=tmp_path, given=given)
+        assert (done.returncode, done.stderr.startswith("error: ")) == (1, True)
+
+
+def test_a_slow_server_is_left_behind(tmp_path: Path, configure: Configure) -> None:
+    """TRA-2, CLI: `--wait`: once one is ready, the others are waited for only so long."""
+    configure(raw=servers.raw(), slow=servers.raw("--slow-start", "600"))
+    with OpenAIServer([Say(text="done")]) as server:
+        done = toolbay("run", "hi", "--wait", "0.2", cwd=tmp_path, env=model(server))
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "… slow still starting, going on without it\n" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopping_closes_the_servers(number: signal.Signals, code: int, tmp_path: Path, configure: Configure) -> None:
+    """CLI, LIF-1: exit code 130 after Ctrl-C; no server stays behind, whenever it comes."""
+    mark, journal = marked(), tmp_path / "journal"
+    configure(raw=servers.raw("--hang", "tools/list", "--journal", journal, env=mark))
+    program = started("run", "hi", cwd=tmp_path)
+    wait_until(lambda: journal.exists() and "tools/list" in journal.read_text(), "the server's start", PATIENCE)
+    program.send_signal(number)
+    out, err = program.communicate(timeout=PATIENCE)
+    assert (program.returncode, out) == (code, "")
+    assert "Traceback" not in err
+    assert leftovers(mark[MARK]) == []
+
+
+def test_stopping_while_the_model_thinks_keeps_a_valid_conversation(tmp_path: Path) -> None:
+    """CLI, RUN-4: exit code 130; the session can be gone on with."""
+    asked, go = threading.Event(), threading.Event()
+
+    def think(_body: dict[str, Any]) -> Say:
+        asked.set()
+        go.wait(PATIENCE)
+        return Say(text="too late")
+
+    with OpenAIServer([think, Say(text="two")]) as server:
+        program = started("run", "first", "--session", "s", cwd=tmp_path, env=model(server))
+        assert asked.wait(PATIENCE)
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=PATIENCE)
+        go.set()
+        assert (program.returncode, out) == (130, "")
+        assert "Traceback" not in err
+        assert toolbay("run", "second", "--session", "s", cwd=tmp_path, env=model(server)).stdout == "two\n"
+    assert server.violations == []
+
+
+def test_at_a_terminal_the_way_is_shown_as_it_moves(tmp_path: Path, configure: Configure, at_terminal: Open) -> None:
+    """CLI, CAL-8: a status line while servers start and calls run; the answer last."""
+    configure(sdk=servers.sdk2())
+    slow = ("c1", "mcp_sdk_slow", '{"steps": 3, "seconds": 0.4}')
+    with OpenAIServer([Say(calls=[slow]), Say(text="All done.")]) as server:
+        shown = at_terminal("run", "go", **model(server))
+        shown.expect("starting sdk")
+        shown.expect("✓ sdk ready in")
+        shown.expect("→ mcp_sdk_slow")
+        shown.expect("mcp_sdk_slow 33 %, step 1 of 3")
+        shown.expect("← 1 line")
+        shown.expect("All done.")
+        assert shown.end() == 0

@@ -1,0 +1,173 @@
+"""`tools`, `call`, `prompts`, `resources` against real servers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Configure
+from cli.terminals import toolbay
+from support import servers
+from toolbay.cli.tools import chosen, likely_servers
+from toolbay.errors import BadCall
+from toolbay.types import CallContext, Json, Tool, ToolResult
+
+
+def test_tools_are_listed_for_people_and_for_programs(tmp_path: Path, configure: Configure) -> None:
+    """CLI: `tools`, with `--json`; patterns and --server narrow it."""
+    configure(time=servers.time(), raw=servers.raw("--tools", "echo"))
+    table = toolbay("tools", cwd=tmp_path).stdout.splitlines()
+    assert table[0].split() == ["tool", "server", "r/o", "what"]
+    assert [line.split()[:3] for line in table[1:4]] == [
+        ["mcp_raw_echo", "raw", "r/o"],
+        ["mcp_time_convert_time", "time", "r/o"],
+        ["mcp_time_get_current_time", "time", "r/o"],
+    ]
+    done = toolbay("tools", "time.*", "--json", "--server", "time", cwd=tmp_path)
+    listed = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [tool["wire_name"] for tool in listed] == ["convert_time", "get_current_time"]
+    assert set(listed[0]) >= {"name", "server", "wire_name", "description", "parameters", "hints"}
+    assert listed[0]["parameters"]["required"] == ["source_timezone", "time", "target_timezone"]
+    assert listed[0]["hints"]["read_only"] is True
+
+
+def test_full_descriptions_name_the_parameters(tmp_path: Path, configure: Configure) -> None:
+    """CLI: `tools --full`."""
+    configure(time=servers.time())
+    said = toolbay("tools", "current", "--full", cwd=tmp_path).stdout
+    assert said.startswith("mcp_time_get_current_time  (time, r/o)\n")
+    assert "    timezone: string (required)  IANA timezone name" in said
+
+
+@pytest.mark.parametrize("words", [["tools"], ["call", "x"], ["prompts"], ["resources"]])
+def test_without_servers_the_way_to_one_is_told(words: list[str], tmp_path: Path) -> None:
+    """CLI: a helpful sentence where nothing is configured."""
+    done = toolbay(*words, cwd=tmp_path)
+    assert "toolbay add" in done.stderr
+    assert done.returncode == (1 if words[0] == "call" else 0)
+
+
+def test_where_every_server_failed_that_is_the_exit_code(tmp_path: Path, configure: Configure) -> None:
+    """CLI: exit code 3; one that works makes it 0, with the failure told."""
+    configure(dead={"command": "no-such-command"})
+    done = toolbay("tools", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "✗ dead could not be started" in done.stderr
+    configure(dead={"command": "no-such-command"}, raw=servers.raw())
+    done = toolbay("tools", "--json", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "✗ dead could not be started" in done.stderr
+    assert {tool["server"] for tool in json.loads(done.stdout)} >= {"raw"}
+
+
+def test_a_call_reads_its_arguments_by_the_schema(tmp_path: Path, configure: Configure) -> None:
+    """CLI: `call server.tool KEY=VALUE`; only that server is started."""
+    configure(dead={"command": "no-such-command"}, sdk=servers.sdk2())
+    done = toolbay("call", "sdk.add", "a=2", "b=3", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
+    done = toolbay("call", "sdk/weather", "--args", '{"city": "Rome"}', "--json", cwd=tmp_path)
+    told = json.loads(done.stdout)
+    assert told["structured"] == {"city": "Rome", "celsius": 11.5, "rain": True}
+    assert (told["is_error"], told["outcome"], told["artifacts"]) == (False, "executed", [])
+
+
+def test_a_raw_name_is_enough_where_one_server_has_it(tmp_path: Path, configure: Configure) -> None:
+    """CLI: `call` finds the tool among all servers; an unknown one gets the nearest name."""
+    configure(sdk=servers.sdk2(), raw=servers.raw("--tools", "speak"))
+    assert toolbay("call", "speak", "text=x y", cwd=tmp_path).stdout == "x y\n"
+    done = toolbay("call", "speek", "text=x", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "did you mean mcp_raw_speak?" in done.stderr
+
+
+def test_an_error_of_the_tool_is_exit_code_1(tmp_path: Path, configure: Configure) -> None:
+    """CLI: an error result goes to stderr."""
+    configure(sdk=servers.sdk2())
+    done = toolbay("call", "mcp_sdk_fail", "reason=the reason", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: Error executing tool fail\n"
+    assert "Traceback" not in done.stderr
+
+
+def test_progress_is_shown_while_the_call_runs(tmp_path: Path, configure: Configure) -> None:
+    """CAL-8: progress is visible, on stderr; stdout has the result alone."""
+    configure(sdk=servers.sdk2())
+    done = toolbay("call", "sdk.slow", "steps=3", "seconds=0.01", cwd=tmp_path)
+    assert done.stdout == "3 steps\n"
+    assert "· mcp_sdk_slow 67 %, step 2 of 3\n" in done.stderr
+
+
+def test_what_a_server_says_is_cleaned_and_never_markup(tmp_path: Path, configure: Configure) -> None:
+    """REN-7, CLI: escape sequences do not reach the terminal, and brackets are brackets."""
+    configure(raw=servers.raw())
+    done = toolbay("call", "raw.echo", r'--args={"text": "[bold]x[/bold] \u001b[31mred\u001b[0m [/]"}', cwd=tmp_path)
+    assert done.stdout == "[bold]x[/bold] red [/]\n"
+    done = toolbay("call", "raw.echo", r'--args={"text": "\u001b[31mred \u202e"}', "--json", cwd=tmp_path)
+    assert "\x1b" not in done.stdout
+    assert "\u202e" not in done.stdout
+
+
+def test_prompts_are_listed_and_rendered(tmp_path: Path, configure: Configure) -> None:
+    """CLI, RUN-9: `prompts` and `prompts get`."""
+    configure(sdk=servers.sdk2())
+    listed = json.loads(toolbay("prompts", "--json", cwd=tmp_path).stdout)
+    assert [(one["server"], one["name"]) for one in listed] == [("sdk", "review")]
+    assert [(one["name"], one["required"]) for one in listed[0]["arguments"]] == [("code", True), ("language", False)]
+    assert "code=… [language=…]" in toolbay("prompts", cwd=tmp_path).stdout
+    done = toolbay("prompts", "get", "sdk", "review", "code=1 + 1", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.endswith("Please review this Python code:\n\n1 + 1\n")
+    done = toolbay("prompts", "get", "sdk", "reviw", "code=1", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+
+
+def test_resources_are_listed_and_read(tmp_path: Path, configure: Configure) -> None:
+    """CLI, RUN-9: `resources` and `resources read`."""
+    configure(sdk=servers.sdk2())
+    listed = json.loads(toolbay("resources", "--json", "--server", "sdk", cwd=tmp_path).stdout)
+    assert ("notes://greeting", False) in {(one["uri"], one["template"]) for one in listed}
+    assert ("notes://about/{topic}", True) in {(one["uri"], one["template"]) for one in listed}
+    assert toolbay("resources", "read", "sdk", "notes://greeting", cwd=tmp_path).stdout == "Good morning from a resource.\n"
+    done = toolbay("resources", "read", "sdk", "notes://nothing", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    done = toolbay("resources", "read", "sdkk", "notes://greeting", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, 'error: There is no server "sdkk": did you mean "sdk"?\n')
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("a.x", {"a"}),
+        ("a.b.x", {"a", "a.b"}),
+        ("a/x", {"a"}),
+        ("mcp_a_x", {"a"}),
+        ("mcp_a_b_x", {"a", "a.b"}),
+        ("x", set()),
+        ("mcp_c_x", set()),
+    ],
+)
+def test_the_servers_of_a_name_are_told_by_it(name: str, found: set[str]) -> None:
+    """CLI: `call` starts only the servers it needs."""
+    assert likely_servers(name, ["a", "a.b", "other"]) == found
+
+
+def test_a_name_that_two_servers_have_is_asked_back() -> None:
+    """CLI: the raw name, where it is not ambiguous."""
+
+    async def invoke(_arguments: Json, _context: CallContext) -> ToolResult:
+        return ToolResult(text="")
+
+    def tool(server: str, wire: str) -> Tool:
+        return Tool(
+            name=f"mcp_{server}_{wire}", description="", input_schema={}, parameters={}, invoke=invoke, server=server, wire_name=wire
+        )
+
+    tools = [tool("a", "x"), tool("b", "x"), tool("b", "y")]
+    assert [chosen(name, tools) for name in ("mcp_a_x", "b.x", "b/y", "y", "z")] == [tools[0], tools[1], tools[2], tools[2], None]
+    with pytest.raises(BadCall, match=r"write a\.x or b\.x"):
+        chosen("x", tools)
