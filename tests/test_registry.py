@@ -176,6 +176,21 @@ async def test_arguments_are_repaired_first() -> None:
     assert (await registry.call("mcp_fs_read", '{"n": "5"}', CONTEXT)).text == '{"n": 5}'
 
 
+async def test_an_argument_that_was_renamed_for_providers_gets_its_own_name_back() -> None:
+    """SCH-1, SCH-2: the server gets the key that it knows, and that is what is validated."""
+    own: Json = {
+        "type": "object",
+        "properties": {"filter[id]": {"type": "integer"}},
+        "required": ["filter[id]"],
+        "additionalProperties": False,
+    }
+    told: Json = {"type": "object", "properties": {"filter_id": {"type": "integer"}}, "required": ["filter_id"]}
+    tool = Tool(name="t", description="", input_schema=own, parameters=told, invoke=echo, renamed={"filter_id": "filter[id]"})
+    registry, _ = registry_of(tool)
+    assert (await registry.call("t", {"filter_id": "5"}, CONTEXT)).text == '{"filter[id]": 5}'
+    assert "filter_id (integer, required)" in (await registry.call("t", {}, CONTEXT)).text
+
+
 async def test_an_argument_may_have_any_name() -> None:
     """SCH-4: `self`, `name`, `timeout`, `arguments` and the like are plain arguments."""
     names = ["self", "name", "timeout", "arguments", "context", "tool", "cls", "$ref"]

