@@ -23,10 +23,20 @@ AROUND = st.text(alphabet="xyz .:\n", max_size=10)
 @pytest.mark.parametrize(
     "name",
     [
-        "OPENAI_API_KEY", "GITHUB_TOKEN", "PGPASSWORD", "MYSQL_PWD", "MYSQL_PASS", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "authToken", "X-API-Key",
-        "x-functions-key", "Authorization", "Proxy-Authorization", "Cookie", "clientSecret", "apiKey", "GH_PAT", "access_token", "GOOGLE_APPLICATION_CREDENTIALS",
+        *(
+            "OPENAI_API_KEY",
+            "GITHUB_TOKEN",
+            "PGPASSWORD",
+            "MYSQL_PWD",
+            "MYSQL_PASS",
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+            "GH_PAT",
+        ),
+        *("authToken", "clientSecret", "apiKey", "access_token", "X-API-Key", "Authorization", "x-functions-key", "Proxy-Authorization"),
+        *("Cookie", "GOOGLE_APPLICATION_CREDENTIALS"),
     ],
-)  # fmt: skip
+)
 def test_names_of_credentials_are_known(name: str) -> None:
     """CFG-8: in every way of writing."""
     assert _redact.looks_secret(name)

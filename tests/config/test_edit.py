@@ -44,7 +44,16 @@ FILES = {
           # after the servers
         # end
         """,
-    "indented.yaml": "mcpServers:\n    a:\n        command: x\n        args:\n        - 1\n        # last\n    # about b\n    b: {url: http://h, disabled: false} # flow\n",
+    "indented.yaml": """\
+        mcpServers:
+            a:
+                command: x
+                args:
+                - 1
+                # last
+            # about b
+            b: {url: http://h, disabled: false} # flow
+        """,
     "flow.yaml": "tools: {mcpServers: {a: {command: x}, b: {url: 'http://h'}}} # c\n",
     "list.yaml": "mcpServers:\n  - name: a # first\n    command: x\n  # about b\n  - name: b\n    url: http://h\n",
     "toolbay.jsonc": """\
@@ -66,7 +75,10 @@ FILES = {
         }
         // end
         """,
-    "strict.json": '{\n\t"mcpServers": {\n\t\t"a": {\n\t\t\t"command": "x"\n\t\t},\n\t\t"b": {\n\t\t\t"url": "http://h"\n\t\t}\n\t},\n\t"other": [1, 2]\n}',
+    "strict.json": (
+        '{\n\t"mcpServers": {\n\t\t"a": {\n\t\t\t"command": "x"\n\t\t},\n\t\t"b": {\n\t\t\t"url": "http://h"\n\t\t}\n\t},\n'
+        '\t"other": [1, 2]\n}'
+    ),
     "small.json": '{"servers":{"a":{"command":"x"},"b":{"url":"http://h"}}}',
     "list.json": '{"mcpServers": [\n  {"name": "a", "command": "x"},\n  {"name": "b", "url": "http://h"} // last\n]}\n',
     "toolbay.toml": """\
@@ -415,18 +427,31 @@ def test_a_kill_between_write_and_rename_leaves_the_old_file(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs a user whom permissions bind")
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """CFG-8: one sentence, and the file is as it was."""
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from toolbay.config import edit
+from toolbay.errors import ConfigError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8))
+try:
+    edit.add_server(Path(sys.argv[1]), "b", {"command": "s3cret"})
+except ConfigError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a limit on the size of files")
+def test_a_disk_that_takes_no_more_leaves_the_old_file(tmp_path: Path) -> None:
+    """CFG-8: a write that breaks off is one sentence, the file is as it was, and nothing is left beside it."""
     path = tmp_path / "toolbay.yaml"
     edit.add_server(path, "a", ENTRY)
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(ConfigError, match="cannot be written"):
-            edit.add_server(path, "b", ENTRY)
-    finally:
-        tmp_path.chmod(0o700)
-    assert names(path) == ["a"]
+    before = path.read_bytes()
+    done = subprocess.run([sys.executable, "-c", FULL, str(path)], check=True, capture_output=True, text=True)
+    assert "cannot be written" in done.stdout
+    assert "s3cret" not in done.stdout + done.stderr
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_real_files_of_other_clients_can_be_edited(shared_data: Path, tmp_path: Path) -> None:

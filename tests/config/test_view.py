@@ -17,16 +17,22 @@ def test_what_is_shown_holds_no_secret() -> None:
         "tools": {
             "mcpServers": {
                 "a": {
-                    "command": "x", "args": ["--key", "s3cret-1", "plain", "${T}", "http://u:s3cret-2@h"], "env": {"TOKEN": "s3cret-3", "U": "pg://u:s3cret-4@h"},
+                    "command": "x",
+                    "args": ["--key", "s3cret-1", "plain", "${T}", "http://u:s3cret-2@h"],
+                    "env": {"TOKEN": "s3cret-3", "U": "pg://u:s3cret-4@h"},
                     "description": "like s3cret-3",
                 },
-                "b": {"url": "https://u:s3cret-5@h/s3cret-6?x=s3cret-7", "headers": {"X-Key": "s3cret-8"}, "auth": {"clientSecret": "s3cret-9", "clientId": "me"}},
+                "b": {
+                    "url": "https://u:s3cret-5@h/s3cret-6?x=s3cret-7",
+                    "headers": {"X-Key": "s3cret-8"},
+                    "auth": {"clientSecret": "s3cret-9", "clientId": "me"},
+                },
                 "c": {"url": "nothing://s3cret-0"},
             },
             "resultBudget": 900,
         },
         "agent": {"model": "offline"},
-    }  # fmt: skip
+    }
     shown = config.masked(config.parse(data, environ={"T": "zzs3cret-t"}))
     assert "s3cret" not in json.dumps(shown)
     servers = shown["tools"]["mcpServers"]
