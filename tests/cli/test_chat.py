@@ -170,31 +170,38 @@ def test_ctrl_c_stops_the_turn_and_keeps_the_conversation(tmp_path: Path, config
     assert server.violations == []
 
 
-def test_text_arrives_as_it_is_written(tmp_path: Path, at_terminal: Open) -> None:
-    """RUN-4: streaming: what the model has said is there before it has ended; Ctrl-C keeps it."""
-    go = threading.Event()
-    reached = threading.Event()
+def test_what_is_typed_during_a_turn_is_taken_at_its_next_step(tmp_path: Path, configure: Configure, at_terminal: Open) -> None:
+    """RUN-4: a message that arrives during a turn; /stop ends the turn, though the model still thinks."""
+    thinking, go = threading.Event(), threading.Event()
 
     def think(_body: dict[str, Any]) -> Say:
-        reached.set()
+        thinking.set()
         go.wait(PATIENCE)
         return Say(text="too late")
 
-    with OpenAIServer([think, Say(text="fine")]) as server:
+    configure(raw=servers.raw())
+    slow = ("c1", "mcp_raw_slow", '{"text": "x", "steps": 1, "seconds": 5}')
+    with OpenAIServer([Say(calls=[slow]), think, Say(text="Still here.")]) as server:
         chat = at_terminal("chat", **model(server))
         chat.prompted()
         chat.type("first\r")
-        assert reached.wait(PATIENCE)
-        chat.expect("thinking")
-        chat.type("\x03")
-        chat.expect("(stopped")
+        chat.expect("→ mcp_raw_slow")
+        chat.type("and this\r/tools\r")
+        chat.expect("(will be taken up at the next step)")
+        chat.expect("(meanwhile only /stop is understood)")
+        assert thinking.wait(PATIENCE)
+        chat.type("/stop\r")
+        chat.expect("(stopped; the conversation goes on)")
         go.set()
         chat.prompted()
         chat.type("second\r")
-        chat.expect("fine")
+        chat.expect("Still here.")
         chat.prompted()
         chat.type("\x04")
         assert chat.end() == 0
+    assert users(server.requests[1]) == ["first", "and this"]
+    assert users(server.requests[2])[-1].endswith("second")
+    assert server.violations == []
 
 
 def test_news_appear_above_the_line_that_is_being_written(tmp_path: Path, configure: Configure, at_terminal: Open) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from toolbay.cli import mentions, slash
 from toolbay.cli.invocation import Invocation
+from toolbay.cli.lines import overheard
 from toolbay.cli.running import moving
 from toolbay.cli.stopping import caught
 from toolbay.cli.terminal import DIM, YELLOW, one_line, plural
@@ -92,9 +94,14 @@ class Dialogue:
         return mentions.with_contents(text, contents)
 
     async def _turn(self, text: str) -> None:
-        """One turn; Ctrl-C stops it and keeps the conversation."""
+        """One turn; Ctrl-C or /stop ends it and keeps the conversation. What is typed meanwhile is taken at its next step."""
         view = CallsView(self.terminal, session=self.conversation.id, answer=True)
-        with anyio.CancelScope() as scope, caught((signal.SIGINT,), lambda _: scope.cancel()), self.app.events.listen(view):
+        with ExitStack() as stack:
+            scope = stack.enter_context(anyio.CancelScope())
+            stack.enter_context(caught((signal.SIGINT,), lambda _: scope.cancel()))
+            stack.enter_context(self.app.events.listen(view))
+            if self.terminal.interactive:
+                stack.enter_context(overheard(lambda line: self._interject(line.strip(), scope)))
             async with moving(self.terminal, lambda: view.status):
                 turn = await self.runner.run(self.conversation, text)
             self.terminal.end_line()
@@ -107,6 +114,16 @@ class Dialogue:
         if scope.cancelled_caught:
             self.terminal.end_line()
             self.terminal.say("(stopped; the conversation goes on)", YELLOW)
+
+    def _interject(self, text: str, turn: anyio.CancelScope) -> None:
+        """What a person says while a turn runs."""
+        if text == "/stop":
+            turn.cancel()
+        elif text.startswith("/"):
+            self.terminal.say("(meanwhile only /stop is understood)", DIM)
+        elif text:
+            self.runner.post(self.conversation, text)
+            self.terminal.say("(will be taken up at the next step)", DIM)
 
     def completions(self, before: str) -> Iterator[tuple[str, int, str]]:
         """What may follow the text before the cursor: (what to insert, how far back it begins, what it is)."""

@@ -6,6 +6,8 @@ import asyncio
 import os
 import sys
 import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 import anyio
@@ -25,6 +27,30 @@ class Input(Protocol):
             Interrupted: Ctrl-C on an empty line.
         """
         ...
+
+
+@contextmanager
+def overheard(handle: Callable[[str], None]) -> Generator[None]:
+    """Hand the lines that a person types at the terminal meanwhile to `handle`.
+
+    Where the event loop cannot watch a terminal (Windows) they stay there and become the next line.
+    """
+    loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def read() -> None:
+        # A terminal that is not in raw mode gives whole lines; nothing at all is Ctrl-D.
+        for line in os.read(descriptor, _CHUNK).decode("utf-8", "replace").splitlines():
+            handle(line)
+
+    try:
+        loop.add_reader(descriptor, read)
+    except NotImplementedError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
 
 
 class Pipe:

@@ -99,6 +99,10 @@ async def _model(dialogue: Dialogue, rest: str) -> None:
     dialogue.terminal.write(f"The model is {dialogue.model_name}.")
 
 
+async def _stop(dialogue: Dialogue, _rest: str) -> None:
+    dialogue.terminal.write("Nothing is under way.")
+
+
 async def _quit(dialogue: Dialogue, _rest: str) -> None:
     dialogue.over = True
 
@@ -112,5 +116,6 @@ COMMANDS: dict[str, Command] = {
     "/sessions": Command("", "the conversations that were kept", _sessions),
     "/resume": Command("ID", "go on with one of them", _resume),
     "/model": Command("[SPEC]", "which model answers; with SPEC: another one", _model),
+    "/stop": Command("", "end the answer that is under way (also Ctrl-C)", _stop),
     "/quit": Command("", "leave (also Ctrl-D)", _quit),
 }

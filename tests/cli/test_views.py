@@ -1,0 +1,131 @@
+"""What people see of events, line by line; what a terminal is never made to obey."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolbay.cli.narrowing import Selection
+from toolbay.cli.terminal import Terminal, dumped, one_line
+from toolbay.cli.views import CallsView, ServersView
+from toolbay.events import CallFinished, CallProgressed, CallStarted, Event, ServerChanged, ServerLog, TextArrived
+from toolbay.types import CallContext, Hints, Json, Outcome, Progress, Tool, ToolResult
+
+Captured = pytest.CaptureFixture[str]
+
+
+def call(step: float, message: str | None = None) -> CallProgressed:
+    return CallProgressed(call_id="1", server="s", tool="mcp_s_t", progress=Progress(progress=step, total=100, message=message))
+
+
+STARTED = CallStarted(call_id="1", server="s", tool="mcp_s_t", arguments='{"a":\n1}')
+
+
+def finished(text: str, *, is_error: bool = False) -> CallFinished:
+    return CallFinished(
+        call_id="1", server="s", tool="mcp_s_t", is_error=is_error, outcome=Outcome.EXECUTED, text=text, seconds=0.24, size=len(text)
+    )
+
+
+def test_text_is_on_stdout_as_soon_as_it_arrives(capsys: Captured) -> None:
+    """RUN-4: streaming; text of other conversations is not shown, calls begin on a line of their own."""
+    view = CallsView(Terminal(), session="mine", answer=True)
+    shown: list[str] = []
+    for event in (TextArrived(session="mine", text="Let me"), TextArrived(session="other", text="no"), STARTED):
+        view(event)
+        shown.append(capsys.readouterr().out)
+    assert shown == ["Let me", "", "\n"]
+    assert view.text == "Let me"
+
+
+def test_a_call_is_told_with_the_beginning_of_its_result(capsys: Captured) -> None:
+    """CLI: `→` and `←` lines; long results are cut, indentation stays."""
+    view = CallsView(Terminal())
+    view(STARTED)
+    view(finished("{\n  a\n\nb\nc"))
+    view(finished("no\x1b[31m", is_error=True))
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == '→ mcp_s_t {"a": 1}\n← 4 lines, 0.2 s\n  {\n    a\n  b\n  …\n← error, 0.2 s\n  no\n'
+
+
+def test_progress_without_a_terminal_is_told_in_steps(capsys: Captured) -> None:
+    """CAL-8: a thousand notifications are not a thousand lines; what changed is told, and logs too."""
+    view = CallsView(Terminal(), calls=False)
+    view(STARTED)
+    events: Iterable[Event] = (call(step / 10, "copying" if step < 500 else "packing") for step in range(1000))
+    for event in events:
+        view(event)
+    view(ServerLog(server="s", level="debug", text="too much"))
+    view(ServerLog(server="s", level="warning", text="low on\n\x1b[2Jdisk"))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "· mcp_s_t 0 %, copying"
+    assert len(lines) == 11
+    assert lines[-1] == "[s] warning: low on disk"
+    assert view.status == "mcp_s_t 100 %, packing"
+
+
+def test_a_server_is_told_once_a_state(capsys: Captured) -> None:
+    """TRA-2: ready and failed servers, each once; a return is told even where starts are not."""
+    view = ServersView(Terminal(), chatty=False)
+    for state, error in (
+        ("connecting", ""),
+        ("ready", ""),
+        ("waiting", "it went away"),
+        ("ready", ""),
+        ("failed", "sub went away"),
+        ("failed", "sub went away"),
+    ):
+        view(ServerChanged(server="sub", state=state, error=error, tools=1, seconds=1.25))
+    assert capsys.readouterr().err == "! sub: it went away\n✓ sub ready in 1.2 s, 1 tool\n✗ sub went away\n"
+
+
+@given(st.text())
+def test_json_survives_and_holds_nothing_that_a_terminal_obeys(text: str) -> None:
+    """REN-7, CLI: `--json` is exact, and everything that is not printable is escaped."""
+    written = dumped({"text": text})
+    assert json.loads(written) == {"text": text}
+    assert written.isprintable()
+
+
+@given(st.text(), st.integers(1, 40))
+def test_one_line_is_one_line(text: str, width: int) -> None:
+    """CLI: cells and status lines fit."""
+    line = one_line(text, width)
+    assert len(line) <= width
+    assert "\n" not in line
+    assert "\x1b" not in line
+
+
+def test_a_table_shows_cells_as_they_are(capsys: Captured) -> None:
+    """CLI: no markup, no cutting where nobody watches, no spaces at the ends."""
+    Terminal().table(("a", "b"), [("[red]x[/red] :smile:", "y" * 300), ("\x1b[31mz", "")])
+    out = capsys.readouterr().out.splitlines()
+    assert out == ["a" + " " * 21 + "b", "[red]x[/red] :smile:  " + "y" * 300, "z"]
+
+
+@pytest.mark.anyio
+async def test_a_tool_outside_of_the_selection_is_not_called() -> None:
+    """CLI: `--tools` also holds where a model calls by heart what it was not offered."""
+    called: list[str] = []
+
+    async def invoke(_arguments: Json, _context: CallContext) -> ToolResult:
+        called.append("tool")
+        return ToolResult(text="done")
+
+    from toolbay.types import Invocation
+
+    tool = Tool(name="mcp_s_t", description="", input_schema={}, parameters={}, invoke=invoke, server="s", wire_name="t", hints=Hints())
+    invocation = Invocation(tool=tool, arguments={}, context=CallContext(call_id="1"))
+
+    async def following(invocation: Invocation) -> ToolResult:
+        return await invocation.tool.invoke(invocation.arguments, invocation.context)
+
+    results = {globs: await Selection(globs).guard(invocation, following) for globs in ("", "t", "s.*", "x, mcp_s*", "x")}
+    assert [globs for globs, result in results.items() if result.is_error] == ["x"]
+    assert results["x"].outcome is Outcome.NOT_EXECUTED
+    assert len(called) == 4
