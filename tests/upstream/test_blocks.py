@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.results import PNG, PNG64, png, shown, text
-from toolbay.upstream import blocks
+from toolbay.upstream.blocks import MAX_BASE64
 from toolbay.upstream.render import Blob, tool_result
 
 
@@ -57,10 +57,10 @@ def test_a_block_that_cannot_be_read_costs_only_itself(block: Any, why: str) -> 
     assert not rendered.is_error
 
 
-def test_base64_beyond_the_limit_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_base64_beyond_the_limit_is_not_decoded() -> None:
     """REN-6: the size is judged before the work."""
-    monkeypatch.setattr(blocks, "MAX_BASE64", 100)
-    assert "the limit is 100" in shown({"content": [{"type": "image", "data": PNG64}]})
+    told = shown({"content": [text("here"), {"type": "image", "data": "A" * (MAX_BASE64 + 1)}]})
+    assert told == "here\n[an image in this result could not be read: its base64 has 67,108,865 characters, the limit is 67,108,864]"
 
 
 def test_resources_and_links_are_text_that_a_model_can_use() -> None:

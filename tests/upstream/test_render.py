@@ -144,6 +144,8 @@ async def test_a_result_that_just_fits_is_shown_whole(store: Artifacts) -> None:
     """REN-4: the budget itself is not over it."""
     result = await settle(tool_result({"content": [text("x" * 500)]}), store, budget=500)
     assert (result.text, result.artifacts) == ("x" * 500, ())
+    over = await settle(tool_result({"content": [text("x" * 501)]}), store, budget=500)
+    assert (len(over.text), len(over.artifacts)) == (500, 1)
 
 
 async def test_a_full_disk_is_an_error_that_costs_only_the_file(store: Artifacts) -> None:

@@ -42,7 +42,7 @@ def test_a_structure_that_says_it_again_is_not_shown(content: list[Any], structu
         ([], [1, "ü"], '[1, "ü"]'),
         ([text("Distance: 5 km")], {"distance": 5, "units": "km"}, 'Distance: 5 km\n{"distance": 5, "units": "km"}'),
         ([text("2")], {"result": [2, 2]}, '2\n{"result": [2, 2]}'),
-        ([text("done")], {"a": 1, "b": "done"}, 'done\n{"a": 1, "b": "done"}'),
+        ([text("done")], {"a": "done", "b": 1}, 'done\n{"a": "done", "b": 1}'),
         ([text("a")], {"k": ["x" * 60, "y" * 60]}, 'a\n{\n "k": [\n  "' + "x" * 60 + '",\n  "' + "y" * 60 + '"\n ]\n}'),
     ],
 )
