@@ -344,6 +344,27 @@ async def test_a_cancellation_that_leaks_out_of_a_library_is_an_error_result(cap
     await anyio.lowlevel.checkpoint()
 
 
+async def test_a_stop_propagates_even_if_a_library_takes_it_back() -> None:
+    """CAL-2: the cancelled scope around the caller is a fact, whatever a library did to the task's own count."""
+
+    async def invoke(arguments: Json, context: CallContext) -> ToolResult:
+        try:
+            await anyio.sleep_forever()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            while task.cancelling():
+                task.uncancel()
+            raise
+        raise AssertionError
+
+    registry, _ = registry_of(make(invoke=invoke))
+    returned: list[ToolResult] = []
+    with anyio.fail_after(5), anyio.move_on_after(0.01):
+        returned.append(await registry.call("mcp_fs_read", {}, CONTEXT))
+    assert returned == []
+
+
 async def test_a_library_that_cancels_its_own_scope_inside_does_not_hide_a_leak() -> None:
     """CAL-2: a library's scope that was cancelled and left says nothing of the caller."""
 

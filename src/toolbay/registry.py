@@ -103,7 +103,7 @@ class Registry:
         self._interceptors = tuple(interceptors)
         self._mask = mask
         self._snapshot = Snapshot()
-        self._validators: dict[str, tuple[Tool, args.Validator | None]] = {}
+        self._validators: dict[str, args.Validator | None] = {}
 
     @property
     def snapshot(self) -> Snapshot:
@@ -116,7 +116,9 @@ class Registry:
     def swap(self, snapshot: Snapshot, server: str = "") -> None:
         """Make `snapshot` the current one; say what came, went and changed because of `server`. Running calls go on."""
         old, self._snapshot = self._snapshot, snapshot
-        self._validators = {name: entry for name, entry in self._validators.items() if snapshot.tools.get(name) is entry[0]}
+        self._validators = {
+            name: validator for name, validator in self._validators.items() if snapshot.tools.get(name) is old.tools.get(name)
+        }
         added = tuple(name for name in snapshot.tools if name not in old.tools)
         removed = tuple(name for name in old.tools if name not in snapshot.tools)
         changed = tuple(name for name, tool in snapshot.tools.items() if name in old.tools and tool != old.tools[name])
@@ -171,15 +173,14 @@ class Registry:
 
     def _validator(self, tool: Tool) -> args.Validator | None:
         """None where the schema itself is broken: then the server judges."""
-        known = self._validators.get(tool.name)
-        if known is not None and known[0] is tool:
-            return known[1]
+        if tool.name in self._validators:
+            return self._validators[tool.name]
         try:
             validator = args.compile(tool.input_schema)
         except args.BadSchema as error:
             log.info("Arguments of %s are not validated: %s", tool.name, error)
             validator = None
-        self._validators[tool.name] = (tool, validator)
+        self._validators[tool.name] = validator
         return validator
 
 

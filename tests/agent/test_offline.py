@@ -314,6 +314,15 @@ def test_nested_and_flagged_arguments_are_filled(text: str, arguments: Json) -> 
     assert fill(PDF, read(text)).arguments == arguments
 
 
+def test_an_object_that_wants_one_of_several_parts_takes_the_one_that_is_there() -> None:
+    """RUN-5: a source is a path or a URL; neither is required by itself."""
+    item: Json = {"type": "object", "properties": {"path": TEXT, "url": TEXT, "pages": PAGES}}
+    tool = make("read_pdf", "Reads PDFs", {"sources": {"type": "array", "items": item}}, ("sources",))
+    assert fill(tool, read("read page 3 of report.pdf")).arguments == {"sources": [{"path": "report.pdf", "pages": [3]}]}
+    assert fill(tool, read("read https://a.b/c.pdf")).arguments == {"sources": [{"url": "https://a.b/c.pdf"}]}
+    assert [param.name for param in fill(tool, read("read a pdf")).missing] == ["sources"]
+
+
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [

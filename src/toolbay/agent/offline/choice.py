@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from toolbay.agent.offline.draft import Filled
+from toolbay.agent.offline.places import is_file
 from toolbay.agent.offline.slots import fill
 from toolbay.agent.offline.words import Request, Sort
 from toolbay.agent.offline.zones import zones
@@ -141,7 +142,7 @@ def _wanted(request: Request) -> list[Term]:
         wanted.extend(_VALUES.get(piece.sort, ()))
         if piece.sort is Sort.PATH:
             wanted.extend(_about_path(piece.value))
-    if re.search(r"\b(?:what|which)\b.*\b(?:are|exist|there|have)\b", request.rest, re.IGNORECASE):
+    if re.search(r"\b(?:what|which)\b.*\b(?:are|exist|there|have)\b|\bwhat(?:'s| is) (?:in|inside|under)\b", request.rest, re.IGNORECASE):
         wanted.append(Term("list", 0.5))
     if len(request.of(Sort.NUMBER)) > 1:
         wanted.append(Term("numbers", 0.5))
@@ -185,7 +186,7 @@ _ENDINGS = {
 
 def _judged(tool: Tool, rank: float, asked: _Asked, filled: Filled) -> Choice:
     covered = _covered(tool, asked, filled)
-    score = 0.6 * covered + 0.2 * rank + _fit(asked.request, filled)
+    score = 0.6 * covered + 0.2 * rank + _fit(tool, asked.request, filled)
     if filled.guessed and covered < 0.6:
         score -= 0.2
     if re.search(r"\bdeprecated\b", tool.description, re.IGNORECASE):
@@ -238,13 +239,24 @@ def _is_pair(word: str, taken: set[str]) -> bool:
     return bool(re.fullmatch(f"[{CJK}]+", word)) and any(char in one for one in taken for char in word)
 
 
-def _fit(request: Request, filled: Filled) -> float:
+def _fit(tool: Tool, request: Request, filled: Filled) -> float:
     """What the request's values say: those used speak for the tool, those left over and those missing against it."""
     left = [
         piece
         for piece in request.of(Sort.URL, Sort.PATH, Sort.GLOB, Sort.PAIR, Sort.TIME, Sort.NUMBER, Sort.IDENTIFIER)
         if not any(start <= piece.start and piece.end <= end for start, end in filled.used)
     ]
+    folders = {"directory", "folder"} & set(words(tool.wire_name or tool.name))
+    misplaced = folders and any(is_file(piece.value) for piece in request.of(Sort.PATH))
     alone = sum(isinstance(value, list) and len(cast("list[Any]", value)) == 1 for value in filled.arguments.values())
     used = len(filled.used) > 0 or bool(zones(request.text) and filled.arguments)
-    return 0.2 * used - 0.15 * len(left) - 0.2 * len(filled.missing) - 0.12 * filled.guessed - 0.03 * alone
+    whole = 0.05 if used and not left and not filled.missing else 0.0
+    return (
+        0.2 * used
+        + whole
+        - (0.15 if misplaced else 0.0)
+        - 0.15 * len(left)
+        - 0.2 * len(filled.missing)
+        - 0.12 * filled.guessed
+        - 0.03 * alone
+    )

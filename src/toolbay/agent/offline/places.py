@@ -8,7 +8,7 @@ from toolbay.agent.offline.draft import FOLDERS, PATHS, SOURCES, TARGETS, Draft
 from toolbay.agent.offline.values import Param, phrase_after
 from toolbay.agent.offline.words import LEADING, Piece, Sort
 from toolbay.agent.offline.zones import zones
-from toolbay.search.thesaurus import STOP, SYNONYMS
+from toolbay.search.thesaurus import STOP
 from toolbay.search.words import fold, stem, words
 
 
@@ -57,7 +57,7 @@ def path(draft: Draft, param: Param) -> str | None:
         paths = [piece for piece in paths if re.match(r"[/~.\\]|[A-Za-z]:", piece.value) or piece.value.endswith("/")]
     if paths:
         rest = [piece for piece in paths if piece not in targets] or paths
-        return draft.use(min(rest, key=lambda piece: _is_file(piece.value)) if param.words & FOLDERS else rest[0])
+        return draft.use(min(rest, key=lambda piece: is_file(piece.value)) if param.words & FOLDERS else rest[0])
     named = _named_folder(draft) if _wants_folder(draft, param) else None
     if named is None and not param.words & FOLDERS and len(draft.request.of(Sort.QUOTED)) == 1:
         named = draft.first(Sort.QUOTED)
@@ -89,25 +89,29 @@ def _named_folder(draft: Draft) -> str | None:
     if here is not None:
         draft.filled.used.append(here.span())
         return "."
-    match = re.search(
-        r"\b(?:folder|directory|dir|repo|repository)\s+(?:named\s+|called\s+)?([\w.-]+)\b"
-        r"|\b(?:in|of|under|inside|within)\s+(?:the\s+|my\s+)?([\w.-]+)\s+(?:folder|directory|dir|repo|repository)\b"
-        r"|\b(?:in|under|inside|within)\s+([\w.-]+)\s*[?.!]?$"
-        r"|([A-Za-z][\w.-]*)\s*(?:目录|文件夹)|(?:目录|文件夹)\s*([A-Za-z][\w.-]*)",
-        draft.request.rest,
-        re.IGNORECASE,
+    for form in _FOLDER_FORMS:
+        for match in form.finditer(draft.request.rest):
+            value = match[1]
+            is_known = fold(value) in STOP | LEADING | _NO_FOLDERS or stem(fold(value)) in draft.tool_words
+            if not is_known:
+                draft.filled.used.append(match.span(1))
+                return value
+    return None
+
+
+_FOLDER = r"(?:folder|directory|dir|repo|repository)"
+_FOLDER_FORMS = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        rf"\b{_FOLDER}\s+(?:named\s+|called\s+)([\w.-]+)",
+        rf"\b{_FOLDER}\s+([\w.-]+)",
+        rf"\b(?:in|of|under|inside|within)\s+(?:the\s+|my\s+)?([\w.-]+)\s+{_FOLDER}\b",
+        r"\b(?:in|under|inside|within)\s+([\w.-]+)\s*[?.!]?$",
+        r"([A-Za-z][\w.-]*)\s*(?:目录|文件夹)",
+        r"(?:目录|文件夹)\s*([A-Za-z][\w.-]*)",
     )
-    if match is None:
-        return None
-    group = match.lastindex or 1
-    value = match[group]
-    is_called = bool(re.search(r"(?:named|called)\s+$", draft.request.rest[: match.start(group)], re.IGNORECASE))
-    if group == 1 and not is_called and fold(value) in SYNONYMS:
-        return None
-    if fold(value) in STOP | LEADING or stem(fold(value)) in draft.tool_words or fold(value) in {"current", "working", "detail"}:
-        return None
-    draft.filled.used.append(match.span(group))
-    return value
+)
+_NO_FOLDERS = frozenset({"tree", "listing", "structure", "content", "contents", "size", "sizes", "current", "working", "detail"})
 
 
 def pattern(draft: Draft, param: Param) -> str | None:
@@ -150,5 +154,5 @@ def assumed(draft: Draft, param: Param) -> str | None:
     return before if isinstance(before, str) and param.words & FOLDERS else "."
 
 
-def _is_file(path: str) -> bool:
+def is_file(path: str) -> bool:
     return "." in path.rstrip("/\\").rpartition("/")[2].strip(".") and not path.endswith(("/", "\\"))

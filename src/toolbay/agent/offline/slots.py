@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from toolbay.agent.offline.draft import BODIES, PATHS, TEXTS, URLS, Draft, Filled
@@ -128,13 +129,17 @@ def _numbers(draft: Draft, param: Param) -> list[int] | None:
 
 
 def _object(draft: Draft, param: Param) -> Json | None:
-    """One level down: the object's own parameters take from the same pieces."""
+    """One level down: the object's own parameters take from the same pieces.
+
+    Where an object must be given but none of its parts must (a path or a URL, say), whatever part finds a piece takes it.
+    """
     inside: Json = {}
     parts = Param.all_of(param.schema)
+    is_open = param.required and not any(part.required for part in parts)
     for part in sorted(parts, key=lambda part: not part.required):
         value = _pair(draft, part)
         if value is None and part.kind != "object":
-            value = _value(draft, part)
+            value = _value(draft, replace(part, required=True) if is_open and part.kind != "boolean" else part)
         if value is not None:
             inside[part.name] = value
         elif part.required:

@@ -14,8 +14,8 @@ from toolbay.search.words import fold, stem, words
 from toolbay.types import Json
 
 _BESIDE = {
-    "head": (("first", "top"), ("line",)),
-    "tail": (("last", "final"), ("line",)),
+    "head": (("first", "top", "前"), ("line", "行")),
+    "tail": (("last", "final", "后"), ("line", "行")),
     "limit": (("first", "top", "last", "limit", "max", "most"), ("result", "item", "entry", "commit", "hit", "row")),
     "count": (("first", "top", "last", "latest", "max"), ("result", "item", "entry", "commit", "hit", "line")),
     "max": (("first", "top", "last", "latest", "max"), ("result", "item", "entry", "commit", "hit")),
@@ -189,8 +189,8 @@ def matched(param: Param, before: Sequence[str], after: Sequence[str]) -> bool:
         return True
     for word in param.words:
         lead, trail = _BESIDE.get(word, ((), ()))
-        is_after = bool(after) and any(after[0] == stem(one) for one in trail)
-        is_before = any(stem(one) in before for one in lead)
+        is_after = bool(after) and any(stem(one) in {after[0], after[0][0]} for one in trail)
+        is_before = any(stem(one) in before or (bool(before) and before[-1][-1] == one) for one in lead)
         if (is_before and (is_after or word in {"page", "pages"} or not trail)) or (
             is_after and word in {"max", "limit", "count"} and after[0] != stem("line")
         ):

@@ -99,7 +99,7 @@ _BREAK = re.compile(
     r"(?<=[.!?])\s+(?=[A-Z\"'(])|(?<=[。！？；])\s*|\s*;\s+|\n+"  # noqa: RUF001
     r"|,?\s+(?:and\s+)?then\s+(?=\w)|,?\s+and\s+also\s+|,?\s+(?:and\s+)?after\s+that,?\s+"
     r"|,\s+and\s+(?=(?:what|which|who|where|when|how|list|show|read|find|search|tell|give|open|get|convert|create|write|fetch|delete)\b)"
-    r"|\s+and\s+(?=(?:what|which|who|where|when|how)\b)"
+    r"|\s+and\s+(?=(?:what|which|who|where|when|how|(?:tell|give|show)\s+me)\b)"
     r"|\s+and\s+(?=(?:list|show|read|search|open|convert|create|write|fetch|delete|summari[sz]e)\s+\S)"
     r"|[，,]?\s*(?:然后|接着|另外|还有|再(?=[读写查看列打搜]))[，,]?\s*",  # noqa: RUF001
     re.IGNORECASE,
