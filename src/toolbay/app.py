@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from uuid import uuid4
 
 from toolbay import artifacts as artifact_files
-from toolbay import config as configuration
 from toolbay._aio import bounded
 from toolbay._redact import mask
 from toolbay._text import clean, line
 from toolbay.artifacts import Artifacts
-from toolbay.config.models import Config
+from toolbay.config import Config, data_home
+from toolbay.config import load as load_config
 from toolbay.events import Events
 from toolbay.fleet import Fleet, Reloaded, ServerStatus
 from toolbay.registry import Registry
@@ -78,17 +78,17 @@ class App:
         open_engine: OpenEngine | None = None,
     ) -> None:
         """`model` wins over the configuration's. `only` starts just these servers."""
-        self.config = config
+        self.config: Config = config
         self.events = Events()
         self._only = only
-        self._model = model
+        self._model: str | Model = model
         self._environ = os.environ if environ is None else environ
         self._chosen: Model | None = None
         self._own_models: list[Model] = []
         """Models that were chosen here, and so are closed here."""
         self._secrets = config.secrets
         self.registry = Registry(events=self.events, interceptors=tuple(interceptors), mask=lambda text: mask(text, self._secrets))
-        data = configuration.data_home(self._environ)
+        data = data_home(self._environ)
         kept = config.tools.artifacts
         self.artifacts = Artifacts(
             Path(kept.dir).expanduser() if kept.dir else data / "artifacts",
@@ -114,7 +114,7 @@ class App:
         Raises:
             ConfigError: the file is not there or does not parse.
         """
-        return cls(configuration.load(None if path is None else Path(path)), model=model)
+        return cls(load_config(None if path is None else Path(path)), model=model)
 
     async def __aenter__(self) -> Self:
         await self._stack.__aenter__()
@@ -145,7 +145,7 @@ class App:
             ConfigError: the file does not parse; everything stays as it was.
         """
         if config is None:
-            config = configuration.load(self.config.path, environ=self._environ)
+            config = load_config(self.config.path, environ=self._environ)
         self.config = config
         self._secrets |= config.secrets  # what was a secret once must not be shown later
         return await self._apply(wait=True)

@@ -67,14 +67,13 @@ class Maker:
 
     def _tool(self, item: Json) -> Offer | None:
         name: str = item["name"]
-        schema = item.get("inputSchema")
-        if not isinstance(schema, dict):
-            schema = {"type": "object", "properties": {}}
+        given = item.get("inputSchema")
+        schema: Json = cast("Json", given) if isinstance(given, dict) else {"type": "object", "properties": {}}
         if _dict(item.get("execution")).get("taskSupport") == "required":
             self._complaints.append(f"its tool {line(name, 80)!r} can only be run as a task, which is not offered, and is left out")
             return None
         call = ToolInvocation(self._connection, self._store, self._budget, item)
-        return self._offer(Key(self._connection.name, Kind.TOOL, name), item, cast("Json", schema), call, hints=call.hints)
+        return self._offer(Key(self._connection.name, Kind.TOOL, name), item, schema, call, hints=call.hints)
 
     def _resource(self, item: Json) -> Offer | None:
         uri = item.get("uri")
@@ -161,7 +160,8 @@ class ToolInvocation:
         self._store = store
         self._budget = budget
         self._name: str = item["name"]
-        self._output_schema = item.get("outputSchema")
+        promised = item.get("outputSchema")
+        self._output_schema: Json | None = cast("Json", promised) if isinstance(promised, dict) else None
         self.hints = _hints(_dict(item.get("annotations")))
 
     async def __call__(self, given: Json, context: CallContext) -> ToolResult:
@@ -189,10 +189,10 @@ class ToolInvocation:
 
     @cached_property
     def _validator(self) -> arguments.Validator | None:
-        if not isinstance(self._output_schema, dict):
+        if self._output_schema is None:
             return None
         try:
-            return arguments.compile(cast("Json", self._output_schema))
+            return arguments.compile(self._output_schema)
         except arguments.BadSchema:
             return None  # what cannot be checked is not held against the result
 
