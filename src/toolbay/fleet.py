@@ -167,6 +167,8 @@ class Fleet:
         try:
             return self._connections[server]
         except KeyError:
+            if server in self._invalid:
+                raise ConfigError(f"the server {server!r} cannot be used: {self._invalid[server].reason}") from None
             known = ", ".join(sorted(self._connections)) or "none"
             raise ConfigError(f"there is no server named {server!r} (configured: {known})") from None
 
@@ -192,7 +194,7 @@ class Fleet:
         """Wait until one server is ready or has failed, and say which.
 
         Raises:
-            ConfigError: there is no such server.
+            ConfigError: there is no such server, or its entry cannot be used.
         """
         connection = self._connection(server)
         await connection.wait_settled()
@@ -214,7 +216,9 @@ class Fleet:
         here until they are ready or have failed, for 15 s at the most.
         """
         async with self._applying:
-            self._budget = budget
+            if budget != self._budget:
+                self._budget = budget
+                self._offers.clear()  # they were made with the old one
             self._invalid = {name: entry for name, entry in servers.items() if isinstance(entry, InvalidServer)}
             new = {name: entry for name, entry in servers.items() if isinstance(entry, ServerConfig)}
             old = {name: connection.config for name, connection in self._connections.items()}

@@ -1,0 +1,266 @@
+"""A server's tools, resources and prompts as tools of an agent, called through real and scripted connections."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from servers.raw_http import RawHttp, Step
+from support import servers
+from support.connections import Link, linked, raw
+from support.processes import eventually
+from toolbay.artifacts import Artifacts
+from toolbay.errors import CallTimeout, ConnectionFailed, ConnectionLost, ServerError
+from toolbay.types import CallContext, Json, Kind, Progress, Tool, ToolResult
+from toolbay.upstream.capabilities import DESCRIPTION_LIMIT, Maker, Offers
+from toolbay.upstream.connection import Connection
+from toolbay.upstream.listing import Listing
+
+pytestmark = pytest.mark.anyio
+
+
+class Made:
+    """The offers of a connection by their own names."""
+
+    def __init__(self, link: Link, folder: Path, budget: int = 16_000) -> None:
+        store = Artifacts(folder, max_bytes=10_000_000, max_files=100, max_age_days=1)
+        self.offers = Maker(link.connection, store, budget).make()
+        self.tools = {(offer.key.kind, offer.key.name): offer.tool for offer in self.offers.offers}
+
+    async def call(self, name: str, arguments: Json | None = None, kind: Kind = Kind.TOOL, **more: Any) -> ToolResult:
+        with anyio.fail_after(60):
+            return await self.tools[kind, name].invoke(arguments or {}, CallContext(call_id="c", **more))
+
+
+@asynccontextmanager
+async def made(entry: servers.Entry, folder: Path, **more: Any) -> AsyncGenerator[tuple[Made, Link]]:
+    async with linked(entry, **more) as link:
+        assert link.state == "ready", link.connection.error
+        yield Made(link, folder), link
+
+
+async def test_the_reference_servers_tools_resources_templates_and_prompts_are_callable(tmp_path: Path) -> None:
+    """NAM-1, NAM-4, REN-2: all four kinds, each through its own wire name."""
+    async with made(servers.everything_stdio(), tmp_path, name="every") as (server, _):
+        assert {tool.name for tool in server.tools.values()} >= {
+            "mcp_every_echo",
+            "mcp_every_get-sum",
+            "mcp_every_resource_architecture_md",
+            "mcp_every_resource_Dynamic_Text_Resource",
+            "mcp_every_prompt_args-prompt",
+        }
+        assert "Echo: hi" in (await server.call("echo", {"message": "hi"})).text
+        assert "5" in (await server.call("get-sum", {"a": 2, "b": 3})).text
+        picture = await server.call("get-tiny-image")
+        assert [artifact.media_type for artifact in picture.artifacts] == ["image/png"]
+        assert picture.artifacts[0].path.is_file()
+        assert "iVBOR" not in picture.text
+        structured = await server.call("get-structured-content", {"location": "New York"})
+        assert set(structured.structured) == {"temperature", "conditions", "humidity"}
+        assert "# " in (await server.call("architecture.md", kind=Kind.RESOURCE)).text
+        template = server.tools[Kind.RESOURCE, "Dynamic Text Resource"]
+        assert template.input_schema["required"] == ["resourceId"]
+        assert "7" in (await server.call("Dynamic Text Resource", {"resourceId": 7}, Kind.RESOURCE)).text
+        assert "Paris" in (await server.call("args-prompt", {"city": "Paris"}, Kind.PROMPT)).text
+
+
+async def test_progress_and_the_servers_own_timeout_reach_a_call(tmp_path: Path) -> None:
+    """CAL-8, CFG-3: progress is passed on; `toolTimeouts` are the servers' own names, `maxTimeout` the ceiling."""
+    progress: list[Progress] = []
+    more = {"tool_timeouts": {"slow": 0.4}, "tool_timeout": 20, "max_timeout": 30}
+    async with made(raw(), tmp_path, **more) as (server, _):
+        assert (await server.call("slow", {"steps": 4, "seconds": 0.15}, on_progress=progress.append)).text == "4 steps"
+        assert [step.message for step in progress] == ["step 1", "step 2", "step 3", "step 4"]
+        with pytest.raises(
+            CallTimeout, match=r"the tool 'slow' of s failed: it gave no answer.*the server was told to stop. It may have taken"
+        ):
+            await server.call("slow", {"steps": 1, "seconds": 3})
+        assert (await server.call("echo", {"text": "on"})).text == "on"
+
+
+async def test_the_servers_hints_decide_what_is_repeated(tmp_path: Path) -> None:
+    """CAL-3: `readOnlyHint` is; nothing said is not, and the model is told what that means."""
+    effects = tmp_path / "effects"
+    faults = ("--effects", effects, "--die-on", "note", "--die-on", "echo", "--die-once", tmp_path / "died")
+    async with made(raw(*faults), tmp_path) as (server, _):
+        assert server.tools[Kind.TOOL, "echo"].hints.read_only
+        assert not server.tools[Kind.TOOL, "note"].hints.read_only
+        assert (await server.call("echo", {"text": "twice"})).text == "twice"
+        (tmp_path / "died").unlink()
+        with pytest.raises(
+            ConnectionLost, match=r"lost after the tool 'note' was called: .*exit code 7.*It may have taken effect"
+        ) as caught:
+            await server.call("note")
+        assert caught.value.sent
+    assert effects.read_text().split() == ["echo", "echo", "note"]
+
+
+async def test_a_call_to_a_server_that_was_given_up_says_that_it_was_not_called(tmp_path: Path) -> None:
+    """CAL-3: nothing was sent, so nothing can have taken effect."""
+    async with made(raw(), tmp_path, restart={"enabled": False}) as (server, link):
+        os.kill(link.pid, signal.SIGKILL)
+        await link.reaches("failed")
+        with pytest.raises(ConnectionFailed, match="the tool 'note' was not called: s went away: was ended by SIGKILL") as caught:
+            await server.call("note")
+    assert "may have taken effect" not in str(caught.value)
+
+
+async def test_errors_of_the_server_are_told_with_their_code(tmp_path: Path) -> None:
+    """CAL-6, CAL-7: of tools, resources and prompts alike."""
+    async with made(raw("--error", "note=-32000"), tmp_path) as (server, _):
+        with pytest.raises(ServerError, match="s answered the tool 'note' with an error -32000: note is refused") as caught:
+            await server.call("note")
+        assert caught.value.code == -32000
+    async with made(servers.sdk2(), tmp_path) as (server, _):
+        assert (await server.call("fail", {"reason": "on purpose"})).is_error
+        assert (await server.call("about", {"topic": "tea/../x y"}, Kind.RESOURCE)).text
+        assert "Good morning" in (await server.call("greeting", kind=Kind.RESOURCE)).text
+        assert (await server.call("logo", kind=Kind.RESOURCE)).artifacts[0].media_type == "image/png"
+        assert "review this Python code" in (await server.call("review", {"code": "x = 1"}, Kind.PROMPT)).text
+        with pytest.raises(ServerError, match="s answered the prompt 'review' with an error"):
+            await server.call("review", {}, Kind.PROMPT)
+
+
+async def test_secrets_are_masked_in_results_and_errors(tmp_path: Path) -> None:
+    """CAL-6, OBS-2: what a server says back of our configuration."""
+    async with RawHttp() as web, made(web.entry, tmp_path, secrets=["s3cr3t-value"]) as (server, _):
+        assert "s3cr3t-value" not in (await server.call("echo", {"text": "key s3cr3t-value"})).text
+        web.steps["note"] = [Step(kind="status", status=400, body=b"bad key s3cr3t-value")]
+        with pytest.raises(ServerError, match="HTTP 400: bad key") as caught:
+            await server.call("note")
+        assert "s3cr3t-value" not in str(caught.value)
+
+
+async def test_a_long_result_keeps_its_whole_as_a_file(tmp_path: Path) -> None:
+    """REN-4: the budget is the one that the maker was given."""
+    async with linked(servers.sdk2()) as link:
+        result = await Made(link, tmp_path, budget=1000).call("big_text", {"characters": 50_000})
+    assert len(result.text) < 2000
+    assert result.artifacts[0].size == 50_000
+
+
+# -- what a server lists, scripted ------------------------------------------------------------------------------------
+
+
+class Scripted:
+    """Stands where a connection stands: only its name and listing are read to make offers."""
+
+    def __init__(self, **lists: list[Json]) -> None:
+        self.name = "s"
+        self.listing: Listing | None = replace(Listing(), **{key: tuple(items) for key, items in lists.items()})
+
+
+def offers(tmp_path: Path, **lists: list[Json]) -> Offers:
+    store = Artifacts(tmp_path, max_bytes=1000, max_files=10, max_age_days=1)
+    return Maker(cast("Connection", Scripted(**lists)), store, 1000).make()
+
+
+def only(tmp_path: Path, **lists: list[Json]) -> Tool:
+    found = offers(tmp_path, **lists)
+    assert found.complaints == ()
+    return found.offers[0].tool
+
+
+async def test_what_one_capability_has_wrong_costs_only_it_and_is_said(tmp_path: Path) -> None:
+    """SCH-3: one notice for each."""
+    found = offers(
+        tmp_path,
+        tools=[
+            {"name": "good", "inputSchema": {"type": "object"}},
+            {"name": "none"},
+            {"name": "task", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}},
+            {"name": "remote", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "https://example.com/s.json"}}}},
+        ],
+        resources=[{"name": "no uri"}, {"name": "fine", "uri": "a://b"}],
+        templates=[{"name": "broken", "uriTemplate": "a://{"}, {"name": "odd", "uriTemplate": 5}],
+        prompts=[{"name": "p", "arguments": [None, {"name": "a", "required": True}, {"name": 5}, {"name": "b", "required": "yes"}]}],
+    )
+    names = {offer.key.name for offer in found.offers}
+    assert {"good", "none", "fine", "p"} <= names
+    assert not names & {"task", "no uri", "broken", "odd"}
+    text = "\n".join(found.complaints)
+    for word in ("task", "no uri", "broken", "odd"):
+        assert text.count(f"'{word}'") == 1
+    prompt = next(offer.tool for offer in found.offers if offer.key.name == "p")
+    assert (prompt.input_schema["required"], list(prompt.input_schema["properties"])) == (["a"], ["a", "b"])
+
+
+async def test_a_tool_without_a_description_has_one(tmp_path: Path) -> None:
+    """NAM-1: models choose by it, so it is never empty; a title stands in."""
+    assert only(tmp_path, tools=[{"name": "x"}]).description == "The tool x."
+    assert only(tmp_path, tools=[{"name": "x", "annotations": {"title": "Fetch it"}}]).description == "Fetch it"
+    assert "a://b" in only(tmp_path, resources=[{"name": "r", "uri": "a://b"}]).description
+
+
+async def test_descriptions_are_cleaned_and_bounded(tmp_path: Path) -> None:
+    """REN-7: no escapes, no invisible characters, no endless text."""
+    hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
+    schema = {"type": "object", "properties": {"a": {"type": "string", "description": f"x\x1b[31m{hidden}y"}}}
+    tool = only(tmp_path, tools=[{"name": "x", "description": f"do\x1b[31m it{hidden}" + "z" * 20_000, "inputSchema": schema}])
+    assert tool.description.startswith("do itz")
+    assert len(tool.description) <= DESCRIPTION_LIMIT
+    assert tool.parameters["properties"]["a"]["description"] == "xy"
+
+
+async def test_hints_are_the_protocols_defaults_where_they_are_absent_or_odd(tmp_path: Path) -> None:
+    """CAL-3: what is no boolean is not believed; a read-only tool destroys nothing."""
+    assert not only(tmp_path, tools=[{"name": "x", "annotations": {"readOnlyHint": "yes", "idempotentHint": 1}}]).hints.read_only
+    hints = only(tmp_path, tools=[{"name": "x", "annotations": {"readOnlyHint": True, "destructiveHint": True}}]).hints
+    assert (hints.read_only, hints.destructive, hints.idempotent, hints.open_world) == (True, False, False, True)
+    assert only(tmp_path, tools=[{"name": "x", "annotations": "odd"}]).hints.destructive
+
+
+async def test_a_description_is_a_key_like_any_other_where_it_is_an_arguments_name(tmp_path: Path) -> None:
+    """SCH-4: a tool argument may have any name."""
+    schema = {"type": "object", "properties": {"description": {"type": "string"}, "title": {"type": "integer"}, "enum": {"type": "array"}}}
+    tool = only(tmp_path, tools=[{"name": "x", "inputSchema": schema}])
+    assert set(tool.parameters["properties"]) == {"description", "title", "enum"}
+    assert tool.input_schema == schema
+
+
+async def test_structured_content_that_breaks_its_promise_is_said_with_the_content(tmp_path: Path) -> None:
+    """REN-3: validated against `outputSchema`; a mismatch is reported with the content."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+    class Answering(Scripted):
+        config = servers.config(servers.stdio("x"))
+
+        async def request(self, *args: Any, **more: Any) -> Json:
+            return {"content": [{"type": "text", "text": "the content"}], "structuredContent": {"n": "many"}}
+
+        def safe(self, text: str) -> str:
+            return text
+
+    store = Artifacts(tmp_path, max_bytes=1000, max_files=10, max_age_days=1)
+    connection = cast("Connection", Answering(tools=[{"name": "x", "outputSchema": schema}]))
+    result = await Maker(connection, store, 10_000).make().offers[0].tool.invoke({}, CallContext(call_id="c"))
+    assert "the content" in result.text
+    assert "integer" in result.text, "what was promised and not kept"
+    assert result.structured == {"n": "many"}
+
+
+async def test_a_listing_that_is_not_there_offers_nothing(tmp_path: Path) -> None:
+    """LIF-2: a server that was given up has no tools."""
+    scripted = Scripted()
+    scripted.listing = None
+    store = Artifacts(tmp_path, max_bytes=1000, max_files=10, max_age_days=1)
+    assert Maker(cast("Connection", scripted), store, 1000).make() == Offers(offers=(), complaints=())
+
+
+async def test_a_cancelled_call_of_a_tool_is_cancelled_on_the_server(tmp_path: Path) -> None:
+    """CAL-2: through the tool as well."""
+    journal = tmp_path / "journal"
+    async with made(raw("--no-reply", "note", "--journal", journal), tmp_path) as (server, _):
+        async with anyio.create_task_group() as group:
+            group.start_soon(server.call, "note")
+            await eventually(lambda: "tools/call" in journal.read_text(), "the call")
+            group.cancel_scope.cancel()
+        await eventually(lambda: "notifications/cancelled" in journal.read_text(), "notifications/cancelled")
