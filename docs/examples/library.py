@@ -11,7 +11,7 @@ async def main(path: str = "toolbay.yaml") -> None:
         print(*app.registry.tools, sep="\n")
         result = await app.call("mcp_time_get_current_time", {"timezone": "Asia/Tokyo"})
         print(result.text, result.is_error)
-        turn = await app.ask("How late is it in Tokyo?")
+        turn = await app.ask("What time is it in Tokyo?")
         print(turn.text)
 
 
