@@ -237,6 +237,27 @@ def test_a_relative_path_that_was_refused_is_tried_in_an_allowed_folder_once() -
     assert len({call.id for reply in (first, second, third) for call in reply.calls}) == 3
 
 
+def test_a_folder_in_which_the_server_has_looked_is_not_tried_again() -> None:
+    """RUN-5: an error that names the very path is final."""
+    messages = [user("Read a.md")]
+    first = ask(*messages)
+    messages += answered(first, "no such file: /home/me/a.md", is_error=True)
+    messages += answered(ask(*messages), "/home/me")
+    assert "did not work: no such file" in ask(*messages).text
+
+
+def test_json_results_are_shown_as_an_outline() -> None:
+    """RUN-5: shows the result plainly: no braces, nothing empty, texts of several lines as they are."""
+    first = ask(user("Read a.md"))
+    shown = ask(
+        user("Read a.md"), *answered(first, '{"pages": [{"n": 1, "text": "one\\ntwo", "x": null}], "tags": ["a", "b"], "y": {}}')
+    ).text
+    assert shown == f"pages:\n  -\n    n: 1\n    text:\n      one\n      two\ntags:\n  - a\n  - b\n\n{NOTE}"
+    assert ask(user("Read a.md"), *answered(first, "[" * 60 + "]" * 60)).text
+    assert ask(user("Read a.md"), *answered(first, '{"pages": 3}\nAnd its text')).text == f"pages: 3\nAnd its text\n\n{NOTE}"
+    assert ask(user("Read a.md"), *answered(first, "[broken")).text.startswith("[broken")
+
+
 def test_only_a_relative_path_and_only_where_folders_can_be_asked_for_is_mended() -> None:
     """RUN-5: an absolute path is what the person meant."""
     for text, tools in (("Read /x/a.md", TOOLS), ("Read a.md", (READ, WRITE))):

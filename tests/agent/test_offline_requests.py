@@ -62,6 +62,8 @@ ONE: list[tuple[str, str, dict[str, Any]]] = [
     ("Read a.md and b.md", "filesystem_read_multiple_files", {"paths": ["a.md", "b.md"]}),
     ("List the files in docs", "filesystem_list_directory", {"path": "docs"}),
     ("What files are in the src folder?", "filesystem_list_directory", {"path": "src"}),
+    ("list the files", "filesystem_list_directory", {"path": "."}),
+    ("what files are there?", "filesystem_list_directory", {"path": "."}),
     ("List the files here", "filesystem_list_directory", {"path": "."}),
     ("Show the directory tree of src/", "filesystem_directory_tree", {"path": "src/"}),
     ("Find all *.md files in docs", "filesystem_search_files", {"path": "docs", "pattern": "**/*.md"}),

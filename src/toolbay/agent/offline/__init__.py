@@ -216,16 +216,14 @@ class _Turn:
         folder = re.search(r"^\s*(/\S.*|[A-Za-z]:\\.*)$", told.text, re.MULTILINE) if told is not None else None
         if folder is None or {call.name for call in rounds[1].calls} != {teller.name}:
             return []
+        base = folder[1].strip().rstrip("/\\")
+        errors = {message.call_id: message.text for message in results}
         again: list[tuple[Tool, Json]] = []
         for call in refused:
-            changed = _relative(self.tools[call.name], call)
-            base = folder[1].strip().rstrip("/\\")
-            again.append(
-                (
-                    self.tools[call.name],
-                    {**_arguments(call), **{name: f"{base}/{value}".removesuffix("/.") for name, value in changed.items()}},
-                )
-            )
+            tool = self.tools[call.name]
+            changed = {name: f"{base}/{value}".removesuffix("/.") for name, value in _relative(tool, call).items()}
+            if not all(path in errors[call.id] for path in changed.values()):  # else the server has already looked there
+                again.append((tool, {**_arguments(call), **changed}))
         return again
 
 

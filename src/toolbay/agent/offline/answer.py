@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from toolbay.agent.offline.values import Param
@@ -16,6 +16,9 @@ NOTE = (
 MAX_TEXT = 4_000
 """Characters of one result that are shown."""
 NEAR = 5
+_DECODER = json.JSONDecoder()
+MAX_DEPTH = 12
+"""Levels of a JSON result that are shown."""
 
 
 def results(answered: Sequence[Message], tools: dict[str, Tool]) -> str:
@@ -82,33 +85,43 @@ def _first_sentence(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A small flat JSON object as lines; everything else as it is, trimmed."""
-    if text.lstrip().startswith("{") and len(text) <= MAX_TEXT:
+    """A JSON document at the beginning as an outline without what is empty; everything else as it is, trimmed."""
+    text = text.strip()
+    if text[:1] in {"{", "["}:
         try:
-            value: object = json.loads(text)
-        except ValueError:
-            value = None
-        if isinstance(value, dict):
-            lines = _lines(cast("dict[str, object]", value), "")
-            if lines:
-                return "\n".join(lines)
+            value, end = _DECODER.raw_decode(text)
+        except (ValueError, RecursionError):
+            return _trimmed(text)
+        text = "\n".join([*_outline(value, ""), text[end:].strip()]).strip() or text
     return _trimmed(text)
 
 
-def _lines(value: dict[str, object], indent: str) -> list[str]:
-    """Empty where the object is not flat enough to read better that way."""
-    lines: list[str] = []
-    for key, part in value.items():
-        if isinstance(part, dict) and part and not indent:
-            inner = _lines(cast("dict[str, object]", part), "  ")
-            if not inner:
-                return []
-            lines.extend([f"{key}:", *inner])
-        elif isinstance(part, dict | list) and part:
-            return []
-        else:
-            lines.append(f"{indent}{key}: {part if isinstance(part, str) else json.dumps(part)}")
-    return lines if len(lines) <= 30 else []
+def _outline(value: object, indent: str) -> Iterator[str]:
+    if len(indent) > 2 * MAX_DEPTH:
+        yield f"{indent}…"
+    elif isinstance(value, dict):
+        for key, part in cast("dict[str, object]", value).items():
+            yield from _part(f"{indent}{key}:", part, indent)
+    elif isinstance(value, list):
+        for part in cast("list[object]", value):
+            yield from _part(f"{indent}-", part, indent)
+    else:
+        yield f"{indent}{_word(value)}"
+
+
+def _part(head: str, part: object, indent: str) -> Iterator[str]:
+    if part in (None, "", [], {}):
+        return
+    if isinstance(part, dict | list) or (isinstance(part, str) and "\n" in part):
+        yield head
+        inner = "\n".join(_outline(cast("object", part), indent + "  "))
+        yield inner.replace("\n", f"\n{indent}  ") if isinstance(part, str) else inner
+    else:
+        yield f"{head} {_word(part)}"
+
+
+def _word(value: object) -> str:
+    return value.strip() if isinstance(value, str) else json.dumps(value)
 
 
 def _trimmed(text: str) -> str:

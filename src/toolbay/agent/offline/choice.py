@@ -71,6 +71,12 @@ class Choice:
     score: float
 
 
+_OF_FILES = re.compile(
+    r"\b(?:files?|folders?|director(?:y|ies)|repo(?:sitory)?|git|dateien|fichiers|archivos)\b|文件|目录|ファイル", re.IGNORECASE
+)
+"""Words that make it natural to mean this folder where none is named."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """A request, the words it is looked up by, and the kinds of action that it demands."""
@@ -187,8 +193,8 @@ _ENDINGS = {
 def _judged(tool: Tool, rank: float, asked: _Asked, filled: Filled) -> Choice:
     covered = _covered(tool, asked, filled)
     score = 0.6 * covered + 0.2 * rank + _fit(tool, asked.request, filled)
-    if filled.guessed and covered < 0.6:
-        score -= 0.2
+    if filled.guessed and not _OF_FILES.search(asked.request.rest):
+        score -= 0.12 if covered >= 0.6 else 0.32
     if re.search(r"\bdeprecated\b", tool.description, re.IGNORECASE):
         score -= 0.15
     mine = _tool_verbs(tool, with_description=writes(tool))
@@ -225,7 +231,7 @@ def _covered(tool: Tool, asked: _Asked, filled: Filled) -> float:
     if one & own:
         got, total = got + 1.0, total + 1.0
     precision = len({word for word in own if word in heard or len(word) < 3}) / max(1, len(own))
-    covered = min(1.0, 1.3 * got / total + 0.15 * (precision - 0.5)) if total else 0.0
+    covered = min(1.0, 1.3 * got / total) + 0.15 * (precision - 0.5) if total else 0.0
     return covered * 0.6 if answered < 0 and not filled.used else covered
 
 
@@ -251,12 +257,4 @@ def _fit(tool: Tool, request: Request, filled: Filled) -> float:
     alone = sum(isinstance(value, list) and len(cast("list[Any]", value)) == 1 for value in filled.arguments.values())
     used = len(filled.used) > 0 or bool(zones(request.text) and filled.arguments)
     whole = 0.05 if used and not left and not filled.missing else 0.0
-    return (
-        0.2 * used
-        + whole
-        - (0.15 if misplaced else 0.0)
-        - 0.15 * len(left)
-        - 0.2 * len(filled.missing)
-        - 0.12 * filled.guessed
-        - 0.03 * alone
-    )
+    return 0.2 * used + whole - (0.15 if misplaced else 0.0) - 0.15 * len(left) - 0.2 * len(filled.missing) - 0.03 * alone
