@@ -58,10 +58,10 @@ def test_conversations_go_on(tmp_path: Path) -> None:
     """RUN-8: --session and --continue."""
     with OpenAIServer([Say(text="one"), Say(text="two"), Say(text="three")]) as server:
         assert toolbay("run", "first", "--session", "mine", cwd=tmp_path, env=model(server)).stdout == "one\n"
-        assert toolbay("run", "second", "--continue", cwd=tmp_path, env=model(server)).stdout == "two\n"
+        assert toolbay("run", "second", "--continue", "to", "that", cwd=tmp_path, env=model(server)).stdout == "two\n"
         assert toolbay("run", "third", cwd=tmp_path, env=model(server)).stdout == "three\n"
     said = [[message["content"] for message in request["messages"] if message["role"] != "system"] for request in server.requests]
-    assert said == [["first"], ["first", "one", "second"], ["third"]]
+    assert said == [["first"], ["first", "one", "second to that"], ["third"]]
     assert toolbay("run", "x", "--continue", cwd=tmp_path, env={"TOOLBAY_HOME": str(tmp_path / "empty")}).returncode == 1
 
 

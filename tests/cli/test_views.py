@@ -101,6 +101,16 @@ def test_one_line_is_one_line(text: str, width: int) -> None:
     assert "\x1b" not in line
 
 
+def test_nothing_that_is_written_can_command_a_terminal(capsys: Captured) -> None:
+    """REN-7: answers, data, notes and errors are cleaned where they leave us, whoever they came from."""
+    terminal = Terminal()
+    for write in (terminal.stream, terminal.write, terminal.say, terminal.warn, terminal.error):
+        write("\x1b]0;title\x07a\x1b[31mb\u202ec")
+    said = capsys.readouterr()
+    assert said.out == "abc\nabc\n"
+    assert said.err == "abc\nabc\nerror: abc\n"
+
+
 def test_a_table_shows_cells_as_they_are(capsys: Captured) -> None:
     """CLI: no markup, no cutting where nobody watches, no spaces at the ends."""
     Terminal().table(("a", "b"), [("[red]x[/red] :smile:", "y" * 300), ("\x1b[31mz", "")])

@@ -26,7 +26,9 @@ def register(program: typer.Typer) -> None:
 
 def run(  # noqa: PLR0917  (typer's form: one parameter an option)
     context: typer.Context,
-    question: Annotated[str, typer.Argument(help="The question; - or nothing reads it from stdin.", show_default=False)] = "-",
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[QUESTION]", help="The question; - or nothing reads stdin.", show_default=False)
+    ] = None,
     session: Annotated[str, typer.Option("--session", metavar="ID", help="Go on with this conversation, or begin it.")] = "",
     newest: Annotated[bool, typer.Option("--continue", help="Go on with the newest conversation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The answer with its calls, as JSON at the end.")] = False,
@@ -35,7 +37,7 @@ def run(  # noqa: PLR0917  (typer's form: one parameter an option)
 ) -> None:
     if session and newest:
         raise typer.BadParameter("--session and --continue exclude each other.")
-    asked = _question(question)
+    asked = _question(" ".join(words or ["-"]))
     invoked = invocation(context)
     invoked.finish(lambda: _run(invoked, asked, session="" if newest else session or None, as_json=as_json, wait=wait, tools=tools))
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toolbay import _redact
 from toolbay.cli.invocation import DONE, SERVER_FAILED, Invocation, invocation
 from toolbay.cli.servers import known_server
 from toolbay.cli.terminal import DIM, GREEN, RED, one_line, plural
@@ -46,7 +47,7 @@ async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
         changed = {**config.tools.mcp_servers, name: server.model_copy(update={"disabled": False})}
         config = config.model_copy(update={"tools": config.tools.model_copy(update={"mcp_servers": changed})})
     if not as_json:
-        terminal.write(f"{name}: {server.type} {one_line(server.url or server.command)}")
+        terminal.write(f"{name}: {server.type} {one_line(_redact.url(server.url) if server.url else server.command)}")
     async with opened(invoked, Opening(only={name}), config) as app:
         status = app.servers[name]
         ready = status.state == "ready"

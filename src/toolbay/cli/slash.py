@@ -40,7 +40,9 @@ async def _help(dialogue: Dialogue, _rest: str) -> None:
 async def _tools(dialogue: Dialogue, rest: str) -> None:
     tools = [tool for tool in dialogue.app.registry.tools.values() if rest.lower() in tool.name.lower()]
     if tools:
-        dialogue.terminal.table(("tool", "server", "what"), [(tool.name, tool.server, first_line(tool.description)) for tool in tools])
+        dialogue.terminal.table(
+            ("tool", "server", "what"), [(tool.name, tool.server or "(built in)", first_line(tool.description)) for tool in tools]
+        )
     else:
         dialogue.terminal.write("No tool." if not rest else f'No tool has "{rest}" in its name.')
 

@@ -54,7 +54,9 @@ def perform(job: Callable[[], Awaitable[int | None]]) -> int:
                 if len(received) >= _PATIENCE:
                     os._exit(128 + number)
 
-            with caught((signal.SIGINT, *_ENDINGS), stop):
+            # Who started us with nohup wants us to live on.
+            endings = [number for number in _ENDINGS if signal.getsignal(number) is not signal.SIG_IGN]
+            with caught((signal.SIGINT, *endings), stop):
                 return await job() or DONE
         return 128 + received[0] if received else DONE
 

@@ -55,7 +55,7 @@ async def _tools(invoked: Invocation, pattern: str, server: str, *, full: bool, 
             for tool in found:
                 terminal.write(_whole(tool))
         else:
-            rows = [(tool.name, tool.server, _mark(tool.hints), first_line(tool.description)) for tool in found]
+            rows = [(tool.name, tool.server or "(built in)", _mark(tool.hints), first_line(tool.description)) for tool in found]
             terminal.table(("tool", "server", "r/o", "what"), rows)
         return SERVER_FAILED if all_failed(app) else DONE
 
