@@ -130,7 +130,7 @@ class RawHttp:
         if given is not None and given not in self.valid:
             return await self._send(writer, Step(kind="status", status=404, body=b"no such session"))
         if method == "GET":
-            return await self._stream(writer, headers)
+            return await self._stream(reader, writer, headers)
         if method != "POST":
             return await self._send(writer, Step(kind="status", status=200))
         message = json.loads(body)
@@ -140,7 +140,7 @@ class RawHttp:
             return await self._send(writer, Step(kind="status", status=202))
         return await self._answer(writer, message)
 
-    async def _stream(self, writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> bool:
+    async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> bool:
         last = headers.get("last-event-id", "")
         if last in self.resumed:
             return await self._events(writer, self.resumed[last])
@@ -148,7 +148,7 @@ class RawHttp:
             return await self._send(writer, Step(kind="status", status=405))
         self._start(writer, 200, {"Content-Type": "text/event-stream", "Connection": "close"})
         await writer.drain()
-        await asyncio.Event().wait()
+        await reader.read()  # silent until the client leaves
         return False
 
     async def _answer(self, writer: asyncio.StreamWriter, message: Json) -> bool:
