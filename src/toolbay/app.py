@@ -27,7 +27,7 @@ from toolbay.events import Events
 from toolbay.fleet import Fleet, Reloaded, ServerStatus
 from toolbay.registry import Registry
 from toolbay.sessions import MemoryConversation, Sessions
-from toolbay.types import CallContext, Interceptor, Json, Model, Progress, ToolResult
+from toolbay.types import CallContext, Interceptor, Json, Model, Progress, ToolResult, ToolSource
 
 if TYPE_CHECKING:
     from toolbay.agent.runner import Conversation, Runner, Turn
@@ -221,8 +221,8 @@ class App:
         """Take another model from the next runner on."""
         self._model, self._chosen = model, None
 
-    async def runner(self) -> Runner:
-        """The agent's loop over this app's tools, with the model that was asked for or could be found (RUN-5).
+    async def runner(self, tools: ToolSource | None = None) -> Runner:
+        """The agent's loop over this app's tools, or over `tools`, with the model that was asked for or could be found (RUN-5).
 
         Raises:
             ModelError: the model cannot be used.
@@ -238,7 +238,7 @@ class App:
             parallel_calls=agent.parallel_calls,
             history_tokens=agent.history_tokens,
         )
-        return Runner(self._chosen, self.registry, events=self.events, limits=limits, instructions=self._instructions)
+        return Runner(self._chosen, tools or self.registry, events=self.events, limits=limits, instructions=self._instructions)
 
     async def _choose(self) -> Model:
         if not isinstance(self._model, str):

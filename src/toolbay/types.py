@@ -121,6 +121,8 @@ class ToolCall:
 
 
 class Role(StrEnum):
+    """Who a message is from. Instructions are no message: they are part of the request."""
+
     USER = "user"
     ASSISTANT = "assistant"
     TOOL = "tool"

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolbay.cli.narrowing import Selection
+from toolbay.cli.narrowing import NarrowedTools, Selection
 from toolbay.cli.terminal import Terminal, dumped, one_line
 from toolbay.cli.views import CallsView, ServersView
 from toolbay.events import CallFinished, CallProgressed, CallStarted, Event, ServerChanged, ServerLog, TextArrived
-from toolbay.types import CallContext, Hints, Json, Outcome, Progress, Tool, ToolResult
+from toolbay.testing import FakeTools
+from toolbay.types import CallContext, Outcome, Progress, ToolResult
 
 Captured = pytest.CaptureFixture[str]
 
@@ -119,23 +120,16 @@ def test_a_table_shows_cells_as_they_are(capsys: Captured) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_tool_outside_of_the_selection_is_not_called() -> None:
+async def test_a_tool_outside_of_the_selection_is_neither_offered_nor_called() -> None:
     """CLI: `--tools` also holds where a model calls by heart what it was not offered."""
-    called: list[str] = []
-
-    async def invoke(_arguments: Json, _context: CallContext) -> ToolResult:
-        called.append("tool")
-        return ToolResult(text="done")
-
-    from toolbay.types import Invocation
-
-    tool = Tool(name="mcp_s_t", description="", input_schema={}, parameters={}, invoke=invoke, server="s", wire_name="t", hints=Hints())
-    invocation = Invocation(tool=tool, arguments={}, context=CallContext(call_id="1"))
-
-    async def following(invocation: Invocation) -> ToolResult:
-        return await invocation.tool.invoke(invocation.arguments, invocation.context)
-
-    results = {globs: await Selection(globs).guard(invocation, following) for globs in ("", "t", "s.*", "x, mcp_s*", "x")}
+    source = FakeTools({"mcp_fake_t": lambda: "done"})
+    offered: dict[str, bool] = {}
+    results: dict[str, ToolResult] = {}
+    for globs in ("", "mcp_fake_t", "fake.*", "x, mcp_fake*", "x"):
+        narrowed = NarrowedTools(source, Selection(globs))
+        offered[globs] = "mcp_fake_t" in narrowed.tools
+        results[globs] = await narrowed.call("mcp_fake_t", {}, CallContext(call_id="1"))
+    assert [globs for globs, is_offered in offered.items() if not is_offered] == ["x"]
     assert [globs for globs, result in results.items() if result.is_error] == ["x"]
     assert results["x"].outcome is Outcome.NOT_EXECUTED
-    assert len(called) == 4
+    assert len(source.calls) == 4

@@ -277,3 +277,11 @@ def test_no_answer_is_too_strange(answer: Any) -> None:
             if isinstance(part, str):
                 assert part.strip()
                 assert PNG64 not in part
+
+
+def test_a_prompt_of_one_message_of_the_user_is_shown_without_a_role() -> None:
+    """RUN-9: what a person puts into a conversation as a slash command is the text itself."""
+    told = {"messages": [{"role": "user", "content": {"type": "text", "text": "Review this."}}]}
+    assert prompt_result(told).parts == ("Review this.",)
+    told["messages"][0]["role"] = "assistant"
+    assert prompt_result(told).parts == ("assistant: Review this.",)

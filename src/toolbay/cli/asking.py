@@ -14,7 +14,6 @@ from toolbay.errors import ConfigError
 if TYPE_CHECKING:
     from toolbay.agent.runner import Turn
     from toolbay.app import App
-    from toolbay.cli.narrowing import Selection
     from toolbay.cli.terminal import Terminal
     from toolbay.cli.views import CallsView
     from toolbay.sessions import Session
@@ -54,23 +53,24 @@ def _question(word: str) -> str:
 
 async def _run(invoked: Invocation, question: str, *, session: str | None, as_json: bool, wait: str, tools: str) -> int:
     """`session` is an id, None for a new conversation, empty for the newest."""
-    from toolbay.cli.narrowing import Selection  # noqa: PLC0415
+    from toolbay.cli.narrowing import NarrowedTools, Selection  # noqa: PLC0415
     from toolbay.cli.running import Opening, all_failed, moving, opened, wanted_wait  # noqa: PLC0415
     from toolbay.cli.views import CallsView  # noqa: PLC0415
 
     terminal = invoked.terminal
     selection = Selection(tools)
     config = invoked.config()
-    async with opened(invoked, Opening(quiet=wanted_wait(wait), chatty=True, interceptors=(selection.guard,)), config) as app:
+    async with opened(invoked, Opening(quiet=wanted_wait(wait), chatty=True), config) as app:
         if all_failed(app):
             terminal.error("none of the servers could be started, so nothing was asked (toolbay test NAME says more).")
             return SERVER_FAILED
         if not app.servers:
             terminal.say("! no servers are configured, so there are no tools (toolbay add NAME -- COMMAND adds one)")
         conversation = conversation_of(app, session)
-        if selection.globs:
-            await _narrow(app, selection, invoked.model or config.agent.model)
-        runner = await app.runner()
+        offered = NarrowedTools(app.registry, selection)
+        if selection.globs and not offered.tools:
+            raise ConfigError(f'No tool matches --tools "{",".join(selection.globs)}"; toolbay tools lists what there is.')
+        runner = await app.runner(offered)
         view = CallsView(terminal, session=conversation.id, answer=not as_json)
         with app.events.listen(view):
             async with moving(terminal, lambda: view.status):
@@ -91,21 +91,6 @@ def _tell_end(terminal: Terminal, turn: Turn, session: str) -> None:
         terminal.warn("! this turn met its limit (agent.maxSteps, agent.maxSeconds)", YELLOW)
     if terminal.live or terminal.verbosity > 0:
         terminal.say(f"(to go on: toolbay run --session {session} ...)", DIM)
-
-
-async def _narrow(app: App, selection: Selection, spec: str) -> None:
-    """
-    Raises:
-        ConfigError: no tool is left, which is a slip rather than a wish.
-    """
-    from toolbay.agent.local import choose  # noqa: PLC0415
-    from toolbay.agent.offline import OfflineModel  # noqa: PLC0415
-    from toolbay.cli.narrowing import NarrowedModel  # noqa: PLC0415
-
-    if not any(selection.has(tool) for tool in app.registry.tools.values()):
-        raise ConfigError(f'No tool matches --tools "{",".join(selection.globs)}"; toolbay tools lists what there is.')
-    model = await choose(spec, offline=OfflineModel)
-    app.use_model(NarrowedModel(model, selection))
 
 
 def conversation_of(app: App, session: str | None) -> Session:

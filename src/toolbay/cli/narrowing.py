@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
-from toolbay.types import Invocation, Model, ModelRequest, Next, Outcome, Reply, TextDelta, Tool, ToolResult
+from toolbay.types import CallContext, Json, Outcome, Tool, ToolResult, ToolSource
 
 
 class Selection:
@@ -20,24 +20,22 @@ class Selection:
         names = (tool.name, tool.wire_name, f"{tool.server}.{tool.wire_name}")
         return not self.globs or any(fnmatchcase(name, glob) for name in names for glob in self.globs)
 
-    async def guard(self, invocation: Invocation, following: Next) -> ToolResult:
-        """An interceptor: a model may call by heart what it was not offered."""
-        if self.has(invocation.tool):
-            return await following(invocation)
-        text = f"The tool {invocation.tool.name} is not part of this run: use those that you were offered."
-        return ToolResult(text=text, is_error=True, outcome=Outcome.NOT_EXECUTED)
 
+class NarrowedTools:
+    """A `ToolSource` that offers, and calls, the selected tools of another one only."""
 
-class NarrowedModel:
-    """A model that is offered the selected tools only."""
-
-    def __init__(self, model: Model, selection: Selection) -> None:
-        self._model = model
+    def __init__(self, source: ToolSource, selection: Selection) -> None:
+        self._source = source
         self._selection = selection
 
     @property
-    def name(self) -> str:
-        return self._model.name
+    def tools(self) -> Mapping[str, Tool]:
+        return MappingProxyType({name: tool for name, tool in self._source.tools.items() if self._selection.has(tool)})
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Reply]:
-        return self._model.stream(replace(request, tools=tuple(tool for tool in request.tools if self._selection.has(tool))))
+    async def call(self, name: str, arguments: Json | str, context: CallContext) -> ToolResult:
+        tool = self._source.tools.get(name)
+        if tool is None or self._selection.has(tool):
+            return await self._source.call(name, arguments, context)
+        # A model may call by heart what it was not offered.
+        text = f"The tool {name} is not part of this run: use those that you were offered."
+        return ToolResult(text=text, is_error=True, outcome=Outcome.NOT_EXECUTED)

@@ -16,7 +16,6 @@ from toolbay.cli.terminal import Terminal
 from toolbay.cli.views import ServersView
 from toolbay.config.models import Config
 from toolbay.errors import ConfigError
-from toolbay.types import Interceptor
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _STARTING: Final = frozenset({"idle", "connecting", "waiting"})
@@ -31,7 +30,6 @@ class Opening:
     quiet: float | None = None
     """Seconds without news after which the wait ends if a server is ready; None waits for all."""
     chatty: bool = False
-    interceptors: tuple[Interceptor, ...] = ()
 
 
 @asynccontextmanager
@@ -42,7 +40,7 @@ async def opened(invocation: Invocation, opening: Opening, config: Config | None
         ConfigError: the configuration cannot be used.
     """
     terminal = invocation.terminal
-    app = App(config or invocation.config(), model=invocation.model, only=opening.only, interceptors=opening.interceptors)
+    app = App(config or invocation.config(), model=invocation.model, only=opening.only)
     view = ServersView(terminal, chatty=opening.chatty or terminal.verbosity > 0)
     with app.events.listen(view):
         async with app:

@@ -6,6 +6,7 @@ read the facts; the state table decides what follows from what happened.
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 from collections.abc import Callable, Mapping
@@ -263,7 +264,7 @@ class Connection:
             self._relist.set()
         elif method == "notifications/message":
             data = params.get("data")
-            text = self.safe(excerpt(clean(data if isinstance(data, str) else repr(data)), 2_000))
+            text = self.safe(excerpt(clean(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)), 2_000))
             self._events.publish(ServerLog(server=self.name, level=line(str(params.get("level", "info")), 20), text=text))
 
     def _lost(self, reason: ToolbayError | None) -> None:

@@ -65,14 +65,19 @@ def resource_result(result: Json, uri: str) -> Rendered:
 
 
 def prompt_result(result: Json) -> Rendered:
-    """The result of `prompts/get`: each message under its role. An answer without `messages` is an error."""
+    """The result of `prompts/get`: each message under its role, but for one that is the user's own and the only one.
+
+    An answer without `messages` is an error.
+    """
     messages = _object(result).get("messages")
     parts = Parts()
     if not isinstance(messages, list):
         parts.note("the server's answer holds no messages")
         return Rendered(parts.finished(), is_error=True, structured=None)
-    for message in cast("list[Any]", messages):
-        _add_message(message, parts)
+    listed = cast("list[Any]", messages)
+    alone = len(listed) == 1 and _object(listed[0]).get("role") == "user"
+    for message in listed:
+        _add_message(message, parts, named=not alone)
     return Rendered(parts.finished(), _object(result).get("isError") is True, None)
 
 
@@ -146,11 +151,14 @@ def _add_structured(structured: Any, parts: Parts) -> None:
         parts.note(f"the structured content of this result could not be read: {problem}")
 
 
-def _add_message(message: Any, parts: Parts) -> None:
+def _add_message(message: Any, parts: Parts, *, named: bool) -> None:
     fields = _object(message)
     inner = Parts()
     for block in _listed(fields.get("content")):
         inner.block(block)
+    if not named:
+        parts.parts += inner.finished()
+        return
     role = said(fields.get("role"), 40) or "unknown"
     first, *rest = inner.finished()
     parts.parts += [f"{role}: {first}", *rest] if isinstance(first, str) else [f"{role}:", first, *rest]
