@@ -65,7 +65,7 @@ def test_real_urls_get_the_right_verdict(case: dict[str, Any]) -> None:
         ("http://[127.0.0.1]/", "malformed"),
         ("http://a..b/", "a..b is no host name"),
         ("http://-a.com/", "no host name"),
-        ("/relative", "does not begin with http"),
+        ("/relative", "no http or https address"),
     ],
 )
 def test_a_refusal_names_the_cause_and_the_mend(url: str, says: str) -> None:

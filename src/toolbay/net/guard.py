@@ -93,16 +93,21 @@ class Policy:
         return any(address in network for network in self._fake)
 
 
+def is_here(target: Target) -> bool:
+    """Whether a URL names this machine in so many words: a loopback literal or `localhost`."""
+    if target.literal is None:
+        return target.host.removesuffix(".") == "localhost"
+    return any(target.literal in network for network in LOOPBACK)
+
+
 def consent(target: Target) -> tuple[str, ...]:
     """The whitelist entries that a configured URL implies: a loopback literal its own address, `localhost` both families'.
 
     A private or link-local address is no consent: configurations are copied between networks.
     """
-    if target.literal is None:
-        return ("127.0.0.1/32", "::1/128") if target.host.removesuffix(".") == "localhost" else ()
-    if not any(target.literal in network for network in LOOPBACK):
+    if not is_here(target):
         return ()
-    return (_exactly(target.literal),)
+    return ("127.0.0.1/32", "::1/128") if target.literal is None else (_exactly(target.literal),)
 
 
 def check_url(text: str, parse: Parse) -> Target:
@@ -114,7 +119,7 @@ def check_url(text: str, parse: Parse) -> Target:
         raise _unclear(text, "it holds a space, a control character or a backslash")
     match = _URL.match(text)
     if match is None:
-        raise _unclear(text, "it does not begin with http:// or https://")
+        raise _unclear(text, "it is no http or https address")
     scheme, authority = match[1].lower(), match[2]
     if "@" in authority:
         raise _unclear(text, "it holds a user name or password; put credentials into `headers`")
@@ -188,15 +193,19 @@ def same_origin(one: Target, other: Target) -> bool:
     return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)
 
 
+def within(home: Target, to: Target) -> bool:
+    """Whether what was meant for `home` may go to `to`: the same origin, or its change from http to https on default ports."""
+    upgrade = (home.scheme, home.port, to.scheme, to.port) == ("http", 80, "https", 443) and home.host == to.host
+    return upgrade or same_origin(home, to)
+
+
 def check_redirect(sent: Target, to: Target, *, followed: int = 0, same_method: bool = True) -> None:
     """Raise BlockedAddress unless a redirect may be followed; `followed` is how many were followed before it.
 
-    Everything on a request (headers, credentials, arguments) was meant for its origin: only that is followed, or the change
-    from http to https on default ports. A changed method would lose the message. `to` comes from `check_url`, so it
-    has no userinfo.
+    Everything on a request (headers, credentials, arguments) was meant for its origin, so nothing else is followed (`within`).
+    A changed method would lose the message. `to` comes from `check_url`, so it has no userinfo.
     """
-    upgrade = (sent.scheme, sent.port, to.scheme, to.port) == ("http", 80, "https", 443) and sent.host == to.host
-    if not (same_origin(sent, to) or upgrade):
+    if not within(sent, to):
         raise BlockedAddress(
             f"{sent.origin} redirects to {to.origin}, another origin, which is not followed: set that as `url` if it is right"
         )

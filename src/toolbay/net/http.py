@@ -1,20 +1,60 @@
-"""The only place that builds HTTP clients.
+"""The only place that builds HTTP clients, and the only one that knows the HTTP library.
 
-Redirects are never followed by the client itself, and nothing is read from a body before its owner asks for it.
+Every request is judged by its URL, every connection by the addresses it goes to; redirects are never followed by the client
+itself, and nothing is read from a body before its owner asks for it. What the policy refuses is an `httpx2.ConnectError`
+whose cause is a `BlockedAddress`.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any, cast
 
+import httpcore2
 import httpx2
 
+from toolbay.errors import BlockedAddress
+from toolbay.net.body import BODY_LIMIT, Body, Bounded, Door, Nothing, Source, refused
+from toolbay.net.dial import Dialler
+from toolbay.net.guard import DEFAULT_PORTS, MAX_REDIRECTS, Parts, Policy, Target, check_addresses, check_redirect, check_url, within
+from toolbay.net.proxy import Proxies
+from toolbay.net.resolve import Resolver, SystemResolver
+
 CONNECT_TIMEOUT = 10.0
-"""Seconds for DNS, TCP and TLS together with each address."""
+"""Seconds for DNS and TCP with all addresses of a name, and again for TLS."""
+KEEP_ALIVE = 4.0
+"""Seconds that an idle connection is kept. Servers commonly close theirs after five; a call that meets that has an unknown outcome."""
+HEADERS_LIMIT = 64 * 1024
+"""Bytes of an answer's headers."""
+FETCH_LIMIT = 1024 * 1024
+"""Bytes of a document that `get` reads."""
+LOCAL = Policy(whitelist=("127.0.0.0/8", "::1/128"))
+"""For a client that was given no policy: the public internet and this machine."""
+_ANYWHERE = Policy(whitelist=("0.0.0.0/0", "::/0"))
+"""For proxies, which people set: any address but the metadata services."""
 
 Wrap = Callable[[httpx2.AsyncBaseTransport], httpx2.AsyncBaseTransport]
+
+_ERRORS: tuple[tuple[type[Exception], type[httpx2.TransportError]], ...] = (
+    (httpcore2.ConnectTimeout, httpx2.ConnectTimeout),
+    (httpcore2.ReadTimeout, httpx2.ReadTimeout),
+    (httpcore2.WriteTimeout, httpx2.WriteTimeout),
+    (httpcore2.PoolTimeout, httpx2.PoolTimeout),
+    (httpcore2.TimeoutException, httpx2.TimeoutException),
+    (httpcore2.ConnectError, httpx2.ConnectError),
+    (httpcore2.ReadError, httpx2.ReadError),
+    (httpcore2.WriteError, httpx2.WriteError),
+    (httpcore2.NetworkError, httpx2.NetworkError),
+    (httpcore2.ProxyError, httpx2.ProxyError),
+    (httpcore2.UnsupportedProtocol, httpx2.UnsupportedProtocol),
+    (httpcore2.LocalProtocolError, httpx2.LocalProtocolError),
+    (httpcore2.RemoteProtocolError, httpx2.RemoteProtocolError),
+    (httpcore2.ProtocolError, httpx2.ProtocolError),
+)
+"""Errors of the layer below and ours, the special before the general."""
 
 
 @cache
@@ -23,16 +63,220 @@ def _tls() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def client(*, headers: Mapping[str, str] | None = None, wrap: Wrap | None = None) -> httpx2.AsyncClient:
+def target(url: str) -> Target:
+    """Where `url` leads, as a client would go there. Raises BlockedAddress."""
+    return check_url(url, _parse)
+
+
+def policy_for(url: str, *, whitelist: tuple[str, ...] = (), fake_ip: tuple[str, ...] = ()) -> Policy:
+    """The policy of a configured server: its URL is consent for its origin (`guard.consent`). Raises BlockedAddress, ConfigError."""
+    return Policy(whitelist, fake_ip, home=target(url))
+
+
+def client(
+    *,
+    headers: Mapping[str, str] | None = None,
+    wrap: Wrap | None = None,
+    policy: Policy = LOCAL,
+    proxy: str | None = None,
+    resolver: Resolver | None = None,
+    network: httpcore2.AsyncNetworkBackend | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> httpx2.AsyncClient:
     """A client for one server; enter it to use it, leave it to close its connections.
 
     It has no read timeout: who waits for an answer has a deadline of its own, and event streams are silent for hours.
-    `wrap` puts a transport around the one that dials.
+    `headers` go to `policy.home` only, where there is one. `wrap` puts a transport around the one that dials. `proxy` is a
+    proxy's URL for everything but this machine, "" for none, None for what the environment says. `resolver` looks names up,
+    `network` opens sockets to the addresses that passed, `tls` says which certificates are trusted.
     """
-    transport: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=True)
+    proxies = Proxies.from_environment() if proxy is None else Proxies.everywhere(proxy)
+    network = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend()) if network is None else network
+    transport: httpx2.AsyncBaseTransport = Guarded(policy, proxies, resolver or SystemResolver(), network, tls or _tls())
+    if policy.home is not None and headers:
+        transport = _AtHome(transport, policy.home, headers)
     return httpx2.AsyncClient(
         transport=transport if wrap is None else wrap(transport),
         headers=dict(headers or {}),
         timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=None, write=60.0, pool=60.0),
         follow_redirects=False,
+        max_redirects=MAX_REDIRECTS,
+        trust_env=False,
     )
+
+
+async def get(
+    client: httpx2.AsyncClient, url: str, *, headers: Mapping[str, str] | None = None, limit: int = FETCH_LIMIT
+) -> httpx2.Response:
+    """A document of at most `limit` bytes, read whole. Redirects are followed within the origin.
+
+    Raises BlockedAddress for a URL or a redirect that is not followed, httpx2.TransportError for the rest.
+    """
+    here = target(url)
+    followed = 0
+    while True:
+        request = client.build_request("GET", url, headers=headers)
+        response = await client.send(request, stream=True)
+        try:
+            if response.next_request is None:
+                return await _whole(response, limit)
+            url = str(response.next_request.url)
+            there = target(url)
+            check_redirect(here, there, followed=followed)
+            here, followed = there, followed + 1
+        finally:
+            await response.aclose()
+
+
+class Guarded(httpx2.AsyncBaseTransport):
+    """HTTP/1.1 over connections that the policy lets through. A kept connection is not resolved again."""
+
+    def __init__(
+        self, policy: Policy, proxies: Proxies, resolve: Resolver, network: httpcore2.AsyncNetworkBackend, tls: ssl.SSLContext
+    ) -> None:
+        self._policy = policy
+        self._proxies = proxies
+        self._resolve = resolve
+        self._network = network
+        self._tls = tls
+        self._pools: dict[str, httpcore2.AsyncConnectionPool] = {}
+        self._doors: dict[str, Door] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        assert isinstance(request.stream, httpx2.AsyncByteStream)
+        if request.url.scheme not in DEFAULT_PORTS:
+            raise httpx2.UnsupportedProtocol("it is no http or https address", request=request)
+        with _translated(request):
+            goal = check_url(str(request.url), lambda _: _parts(request.url))
+            proxy = self._proxies.choose(goal)
+            if proxy and goal.literal is not None:
+                # The proxy would dial it for us. Names are the proxy's to resolve.
+                check_addresses(goal.host, [goal.host], self._policy.toward(goal.host, goal.port))
+            pool = self._pool(proxy)
+            door = self._doors.setdefault(goal.origin, Door())
+            await door.wait()
+            found = await pool.handle_async_request(_lowered(request))
+        stream = cast("Source", found.stream)  # the library's type does not say that its bodies can be closed
+        body = Body(stream, door, partial(_translated, request))
+        try:
+            return _answer(request, goal, found, body)
+        except httpx2.RemoteProtocolError:
+            body.abandon()
+            await body.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            await pool.aclose()
+
+    def _pool(self, proxy: str) -> httpcore2.AsyncConnectionPool:
+        if proxy not in self._pools:
+            self._pools[proxy] = httpcore2.AsyncConnectionPool(
+                ssl_context=self._tls,
+                proxy=self._through(proxy) if proxy else None,
+                max_connections=100,
+                max_keepalive_connections=20,
+                keepalive_expiry=KEEP_ALIVE,
+                network_backend=Dialler(_ANYWHERE if proxy else self._policy, self._resolve, self._network),
+            )
+        return self._pools[proxy]
+
+    def _through(self, url: str) -> httpcore2.Proxy:
+        try:
+            proxy = httpx2.Proxy(url)
+        except (ValueError, httpx2.InvalidURL):
+            raise BlockedAddress("the proxy that is set (in the configuration or HTTP_PROXY, HTTPS_PROXY) has no proper URL") from None
+        if proxy.url.scheme not in ("http", "https"):
+            text = f"the proxy that is set speaks {proxy.url.scheme}, which is not supported: set an http one in HTTP_PROXY and HTTPS_PROXY"
+            raise BlockedAddress(text)
+        where = httpcore2.URL(scheme=proxy.url.raw_scheme, host=proxy.url.raw_host, port=proxy.url.port, target=b"/")
+        return httpcore2.Proxy(where, proxy.raw_auth, ssl_context=self._tls if proxy.url.scheme == "https" else None)
+
+
+class _AtHome(httpx2.AsyncBaseTransport):
+    """Takes the configured headers off requests to other origins: they hold credentials."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, home: Target, headers: Mapping[str, str]) -> None:
+        self._inner = inner
+        self._home = home
+        self._ours = set(httpx2.Headers(dict(headers)).multi_items())
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = request.url
+        there = Target(url.scheme, url.raw_host.decode("ascii"), url.port or {"https": 443}.get(url.scheme, 80))
+        if not within(self._home, there):
+            request.headers = httpx2.Headers([item for item in request.headers.multi_items() if item not in self._ours])
+        return await self._inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _parts(url: httpx2.URL) -> Parts:
+    return Parts(url.scheme, url.userinfo.decode("ascii"), url.raw_host.decode("ascii"), url.port)
+
+
+def _parse(text: str) -> Parts:
+    try:
+        return _parts(httpx2.URL(text))
+    except httpx2.InvalidURL as error:
+        raise ValueError(str(error)) from None
+
+
+@contextmanager
+def _translated(request: httpx2.Request) -> Generator[None]:
+    try:
+        yield
+    except BlockedAddress as error:
+        raise httpx2.ConnectError(str(error), request=request) from error
+    except tuple(theirs for theirs, _ in _ERRORS) as error:
+        ours = next(ours for theirs, ours in _ERRORS if isinstance(error, theirs))
+        raise ours(str(error), request=request) from error
+
+
+def _lowered(request: httpx2.Request) -> httpcore2.Request:
+    """The request for the layer below. What it says of packings is ours to say: others are not unpacked."""
+    url = request.url
+    headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"accept-encoding"]
+    return httpcore2.Request(
+        method=request.method,
+        url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+        headers=[*headers, (b"Accept-Encoding", b"gzip, identity")],
+        content=request.stream,
+        extensions=request.extensions,
+    )
+
+
+def _answer(request: httpx2.Request, goal: Target, found: httpcore2.Response, body: Body) -> httpx2.Response:
+    """The answer with its body bounded and unpacked. Raises httpx2.RemoteProtocolError from ServerError."""
+    if sum(len(name) + len(value) for name, value in found.headers) > HEADERS_LIMIT:
+        raise refused(f"{goal.origin} answered with more than {HEADERS_LIMIT // 1024} kB of headers")
+    headers = httpx2.Headers(found.headers)
+    packings = [name for part in headers.get_list("content-encoding", split_commas=True) if (name := part.strip().lower()) != "identity"]
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    stream: httpx2.AsyncByteStream
+    if packings in ([], ["gzip"], ["x-gzip"]):
+        limit = None if kind == "text/event-stream" else BODY_LIMIT
+        stream = Bounded(body, goal.origin, limit=limit, packed=bool(packings))
+    elif found.status >= 400:
+        stream = Nothing(body)  # the status says enough
+    else:
+        shown = ", ".join(packings)[:60]
+        raise refused(f"{goal.origin} packed its answer as {shown}, which was not asked for; the request has been carried out")
+    if packings:
+        dropped = ("content-encoding", "content-length")
+        headers = httpx2.Headers([item for item in headers.raw if item[0].decode("latin-1").lower() not in dropped])
+    extensions = cast("dict[str, Any]", found.extensions)  # pyright: ignore[reportUnknownMemberType]
+    return httpx2.Response(found.status, headers=headers, stream=stream, extensions=extensions, request=request)
+
+
+async def _whole(response: httpx2.Response, limit: int) -> httpx2.Response:
+    size = 0
+    parts: list[bytes] = []
+    async for part in response.aiter_bytes():
+        parts.append(part)
+        size += len(part)
+        if size > limit:
+            raise refused(f"{response.request.url.host} answered with more than {limit // 1024} kB")
+    return httpx2.Response(response.status_code, headers=response.headers, content=b"".join(parts), request=response.request)

@@ -1,0 +1,120 @@
+"""Opens connections to checked addresses and to nothing else.
+
+A name is resolved once for each new connection; what is dialled are literals that passed the policy, so a second answer of the
+same name (DNS rebinding) is never asked for. TLS goes by the name, above this.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
+
+import anyio
+import httpcore2
+
+from toolbay.errors import BlockedAddress
+from toolbay.net.addresses import Address, canonical
+from toolbay.net.guard import Policy, check_addresses, check_host
+from toolbay.net.resolve import Resolver
+
+HEAD_START = 0.25
+"""Seconds that an address has for itself before the next one is tried beside it (RFC 8305, section 8)."""
+
+
+class Dialler(httpcore2.AsyncNetworkBackend):
+    """The network of a connection pool. `network` opens the sockets; it is given literals only."""
+
+    def __init__(self, policy: Policy, resolve: Resolver, network: httpcore2.AsyncNetworkBackend) -> None:
+        self._policy = policy
+        self._resolve = resolve
+        self._network = network
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  the signature is httpcore2's
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """A stream to one of the host's addresses. `timeout` seconds are for the look-up and all attempts together.
+
+        Raises BlockedAddress, httpcore2.ConnectError and httpcore2.ConnectTimeout.
+        """
+        del local_address, socket_options  # nobody here sets them
+        try:
+            with anyio.fail_after(timeout):
+                answers = [host] if check_host(host) else await self._resolve(host, port)
+                addresses = check_addresses(host, answers, self._policy.toward(host, port))
+                return await self._first(host, addresses, port)
+        except TimeoutError as error:
+            raise httpcore2.ConnectTimeout(f"no connection within {timeout} s") from error
+        except socket.gaierror as error:
+            raise httpcore2.ConnectError(str(error)) from error
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,  # noqa: ASYNC109  the signature is httpcore2's
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        del timeout, socket_options
+        raise BlockedAddress(f"{path} is a socket file, which no server is reached through: set an http or https `url`")
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+
+    async def _first(self, host: str, addresses: Sequence[Address], port: int) -> httpcore2.AsyncNetworkStream:
+        """The first connection that stands. The addresses start in order, each when the one before has failed or is slow."""
+        if len(addresses) == 1:
+            return await self._dial(host, addresses[0], port)
+        standing: list[httpcore2.AsyncNetworkStream] = []
+        failures: list[Exception] = []
+
+        async def attempt(address: Address, failed: anyio.Event) -> None:
+            try:
+                stream = await self._dial(host, address, port)
+            except (BlockedAddress, httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failures.append(error)
+                failed.set()
+                return
+            if standing:
+                await _close(stream)
+                return
+            standing.append(stream)
+            attempts.cancel_scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as attempts:
+                for address in addresses:
+                    failed = anyio.Event()
+                    attempts.start_soon(attempt, address, failed, name=f"dial {address}")
+                    with anyio.move_on_after(HEAD_START):
+                        await failed.wait()
+        except BaseException:
+            for stream in standing:
+                await _close(stream)
+            raise
+        if standing:
+            return standing[0]
+        raise next((error for error in failures if isinstance(error, BlockedAddress)), failures[-1])
+
+    async def _dial(self, host: str, address: Address, port: int) -> httpcore2.AsyncNetworkStream:
+        stream = await self._network.connect_tcp(str(address), port)
+        try:
+            peer = stream.get_extra_info("server_addr")
+            reached = canonical(ip_address(peer[0])) if peer else None
+        except OSError as error:
+            # The other end hung up in the same moment.
+            await _close(stream)
+            raise httpcore2.ConnectError(str(error)) from error
+        if reached != address:
+            await _close(stream)
+            raise BlockedAddress(f"{host} was dialled at {address}, but {reached or 'something unknown'} answered: check the network")
+        return stream
+
+
+async def _close(stream: httpcore2.AsyncNetworkStream) -> None:
+    with anyio.CancelScope(shield=True):
+        await stream.aclose()
