@@ -95,3 +95,10 @@ def excerpt(text: str, limit: int) -> str:
 
 def _gap(count: int) -> str:
     return f"\n[… {count:,} characters left out …]\n"
+
+
+def visible(text: str) -> str:
+    """`text` with everything written out that `clean` would remove or change, such as `<U+200B>`: for who must judge it."""
+    if clean(text) == text:
+        return text
+    return "".join(char if clean(char) == char else f"<U+{ord(char):04X}>" for char in text)

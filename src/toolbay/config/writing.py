@@ -34,11 +34,11 @@ def read(path: Path) -> bytes | None:
         raise ConfigError(f"{path} cannot be read ({error.strerror}): check what it is and its permissions.") from None
 
 
-def replace(path: Path, data: bytes, *, expected: bytes | None) -> None:
+def replace(path: Path, data: bytes, *, expected: bytes | None, mode: int = 0o600) -> None:
     """Write `data` in place of `expected` (what was read before, None for no file).
 
-    The file that a link names is written, with the mode it has; a new file is for its owner only. Whoever reads meanwhile
-    sees the old file or the new one.
+    The file that a link names is written, with the mode it has; a new file gets `mode`, and so is for its owner only where
+    nothing else is asked for. Whoever reads meanwhile sees the old file or the new one.
 
     Raises:
         ConfigError: the file has changed since it was read, or cannot be written. The file is as it was.
@@ -49,20 +49,19 @@ def replace(path: Path, data: bytes, *, expected: bytes | None) -> None:
         with _locked(target):
             if read(target) != expected:
                 raise ConfigError(f"{path} was changed by someone else meanwhile; nothing was written: look at it and try again.")
-            _swap(target, data)
+            _swap(target, data, mode)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written ({error.strerror}); it is as it was: check its permissions and the disk.") from None
 
 
-def _swap(target: Path, data: bytes) -> None:
+def _swap(target: Path, data: bytes, mode: int) -> None:
     prefix, suffix = f".{target.name}.", ".tmp"
     for left in target.parent.glob(f"{prefix}*{suffix}"):  # of a writer that was killed; nobody else writes now
         left.unlink(missing_ok=True)
     handle, name = tempfile.mkstemp(prefix=prefix, suffix=suffix, dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            if target.exists():
-                Path(name).chmod(stat.S_IMODE(target.stat().st_mode))
+            Path(name).chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
