@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from types import MappingProxyType
@@ -161,7 +161,7 @@ class Registry:
         problems = args.check(validator, repaired) if validator is not None else ()
         if problems:
             return _bad(tool, problems)
-        told = CallContext(call_id=context.call_id, on_progress=report.progressed)
+        told = replace(context, on_progress=report.progressed)
         return await self._way()(Invocation(tool=tool, arguments=repaired, context=told))
 
     def _way(self) -> Next:

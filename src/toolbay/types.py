@@ -14,6 +14,11 @@ from typing import Any, Protocol, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
 """A JSON object."""
+Subject: TypeAlias = tuple[str, str]
+"""A capability of a server: the list that it stands in (`tools`, `resources`, `templates`, `prompts`), and its name there.
+
+Resources are named by their URI, templates by their text.
+"""
 
 
 class Kind(StrEnum):
@@ -54,10 +59,14 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallContext:
-    """What a running call is told by its caller. `on_progress` must not block."""
+    """What a running call is told by its caller. `on_progress` must not block.
+
+    `by_hand`: a person makes this very call, so that nobody needs to be asked for approval.
+    """
 
     call_id: str
     on_progress: Callable[[Progress], None] | None = None
+    by_hand: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

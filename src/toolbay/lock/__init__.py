@@ -18,11 +18,11 @@ from pydantic import ValidationError
 from toolbay.config import writing
 from toolbay.config.models import ServerConfig
 from toolbay.errors import ConfigError
-from toolbay.lock.definitions import LISTS, Listed, Subject, definitions, digest, identity, launch
+from toolbay.lock.definitions import LISTS, Listed, definitions, digest, identity, launch
 from toolbay.lock.pins import INSTRUCTIONS_SHOWN, Mask, Pin, ServerPin, TextPin, diff, told
-from toolbay.types import Json, Kind
+from toolbay.types import Json, Kind, Subject
 
-__all__ = ["FILE_NAME", "UNPINNED", "Finding", "Lock", "Offered", "Pin", "ServerPin", "Subject", "Verdicts", "diff", "identity", "told"]
+__all__ = ["FILE_NAME", "UNPINNED", "Finding", "Lock", "Offered", "Pin", "ServerPin", "Verdicts", "diff", "identity", "told"]
 
 FILE_NAME = "toolbay.lock"
 VERSION = 1

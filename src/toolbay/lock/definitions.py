@@ -9,16 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from toolbay import _redact
 from toolbay._text import visible
 from toolbay.config.models import ServerConfig, TransportType
-from toolbay.types import Json
-
-Subject: TypeAlias = tuple[str, str]
-"""A capability: the list that it stands in, and its name there (of resources the URI or the template)."""
+from toolbay.types import Json, Subject
 
 LISTS = ("tools", "resources", "templates", "prompts")
 WORDS = {"tools": "tool", "resources": "resource", "templates": "resource template", "prompts": "prompt"}

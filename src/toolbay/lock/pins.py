@@ -10,8 +10,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolbay._text import visible
-from toolbay.lock.definitions import WORDS, Subject, description, digest, parameters
-from toolbay.types import Json
+from toolbay.lock.definitions import WORDS, description, digest, parameters
+from toolbay.types import Json, Subject
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Mask = Callable[[str], str]

@@ -13,7 +13,7 @@ from typing import Any, cast
 from toolbay import arguments
 from toolbay._text import clean, line
 from toolbay.errors import CallError, CallTimeout, ConnectionFailed, ConnectionLost, ServerError
-from toolbay.types import ArtifactStore, CallContext, Hints, Json, Kind, Tool, ToolResult
+from toolbay.types import ArtifactStore, CallContext, Hints, Json, Kind, Subject, Tool, ToolResult
 from toolbay.upstream import render, templates
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import Budget
@@ -96,7 +96,7 @@ class Maker:
             return None
 
         async def call(given: Json, _context: CallContext) -> ToolResult:
-            return await read_resource(self._connection, template.expand(given), self._store, self._budget)
+            return await read_resource(self._connection, template.expand(given), self._store, self._budget, ("templates", template.text))
 
         key = Key(self._connection.name, Kind.RESOURCE, item["name"], template.text)
         said = f"Reads a resource {line(template.text, 300)} of the server {self._connection.name!r}."
@@ -172,6 +172,7 @@ class ToolInvocation:
                 "tools/call",
                 {"name": self._name, "arguments": given},
                 budget=Budget(timeout=seconds, ceiling=max(config.max_timeout, seconds)),
+                subject=("tools", self._name),
                 repeatable=self.hints.read_only or self.hints.idempotent,
                 on_progress=context.on_progress,
             )
@@ -197,14 +198,18 @@ class ToolInvocation:
             return None  # what cannot be checked is not held against the result
 
 
-async def read_resource(connection: Connection, uri: str, store: ArtifactStore, budget: int) -> ToolResult:
+async def read_resource(connection: Connection, uri: str, store: ArtifactStore, budget: int, subject: Subject | None = None) -> ToolResult:
     """Read one resource through its own server; the URI is a key of that server and nothing else.
+
+    `subject` is the template that the URI was made from, if it was.
 
     Raises:
         CallError, ConnectionLost, ConnectionFailed: with a sentence for people.
     """
     try:
-        result = await connection.request("resources/read", {"uri": uri}, budget=_reading(connection), repeatable=True)
+        result = await connection.request(
+            "resources/read", {"uri": uri}, budget=_reading(connection), subject=subject or ("resources", uri), repeatable=True
+        )
     except (CallError, ConnectionLost, ConnectionFailed) as error:
         raise _told(error, f"the resource {line(uri, 200)!r}", connection) from error
     return _masked(await render.settle(render.resource_result(result, uri), store, budget=budget), connection)
@@ -218,7 +223,7 @@ async def get_prompt(connection: Connection, name: str, given: Json, store: Arti
     """
     params = {"name": name, "arguments": {key: str(value) for key, value in given.items()}}
     try:
-        result = await connection.request("prompts/get", params, budget=_reading(connection), repeatable=True)
+        result = await connection.request("prompts/get", params, budget=_reading(connection), subject=("prompts", name), repeatable=True)
     except (CallError, ConnectionLost, ConnectionFailed) as error:
         raise _told(error, f"the prompt {line(name, 200)!r}", connection) from error
     return _masked(await render.settle(render.prompt_result(result), store, budget=budget), connection)

@@ -20,6 +20,7 @@ from toolbay._text import clean, excerpt, line
 from toolbay.config.models import ServerConfig
 from toolbay.errors import (
     AuthRequired,
+    BadCall,
     Busy,
     CallError,
     CallTimeout,
@@ -28,7 +29,7 @@ from toolbay.errors import (
     ToolbayError,
 )
 from toolbay.events import Events, ServerChanged, ServerLog
-from toolbay.types import Json, Progress
+from toolbay.types import Json, Progress, Subject
 from toolbay.upstream import listing as listings
 from toolbay.upstream.engine import Budget, Diagnostics, Engine, OpenEngine, Opening, ServerInfo
 from toolbay.upstream.engines import official
@@ -71,6 +72,8 @@ class Connection:
         """Called when `listing` has changed; must be quick and must not raise."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when `state` has changed; as above."""
+        self.admit: Callable[[Subject | None], None] = lambda _subject: None
+        """Asked right before a capability (None: none) is used; raises `BadCall` where that must not be, as the server is now."""
         self.diagnostics = Diagnostics()
         self.seconds = 0.0
         """How long the last start took."""
@@ -116,7 +119,14 @@ class Connection:
             await self._changed.wait()
 
     async def request(
-        self, method: str, params: Json, *, budget: Budget, repeatable: bool = False, on_progress: Callable[[Progress], None] | None = None
+        self,
+        method: str,
+        params: Json,
+        *,
+        budget: Budget,
+        subject: Subject | None = None,
+        repeatable: bool = False,
+        on_progress: Callable[[Progress], None] | None = None,
     ) -> Json:
         """Send a request to the server's current session, waiting for one if it is being brought back.
 
@@ -125,6 +135,7 @@ class Connection:
 
         Raises:
             ConnectionFailed: the server is not there and could not be brought back.
+            BadCall: `admit` said no.
             ConnectionLost, CallTimeout, ServerError, CallError: as `Engine.request`.
         """
         started = anyio.current_time()
@@ -132,7 +143,8 @@ class Connection:
         for last in (True,) if self.config.retry == "never" else (False, True):
             try:
                 engine = await self._ready(budget.timeout)
-            except (ConnectionFailed, CallTimeout) as error:
+                self.admit(subject)
+            except (ConnectionFailed, CallTimeout, BadCall) as error:
                 # Where the call was sent before, that is what its caller must know.
                 raise (lost if lost is not None and lost.sent else error) from None
             left = Budget(timeout=budget.timeout, ceiling=max(started + budget.ceiling - anyio.current_time(), 0.001))
@@ -263,24 +275,15 @@ class Connection:
         if method in LIST_CHANGED:
             self._relist.set()
         elif method == "notifications/message":
-            data = params.get("data")
-            text = self.safe(excerpt(clean(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)), 2_000))
-            self._events.publish(ServerLog(server=self.name, level=line(str(params.get("level", "info")), 20), text=text))
+            self._events.publish(_said(self, params))
 
     def _lost(self, reason: ToolbayError | None) -> None:
-        text = f"{self.name} went away: {reason}" if reason else f"{self.name} went away"
-        self.error = ConnectionLost(self.safe(text), server=self.name)
+        self.error = ConnectionLost(self.safe(f"{self.name} went away{f': {reason}' if reason else ''}"), server=self.name)
         self._to(Happening.LOST)
 
     def _failed(self, failure: BaseException | None, *, timed_out: bool) -> None:
-        retrying = self.listing is not None
         self.error = explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self.safe)
-        if isinstance(self.error, AuthRequired):
-            self._to(Happening.AUTH_REQUIRED)
-        elif retrying and getattr(self.error, "retriable", True):
-            self._to(Happening.LOST)
-        else:
-            self._to(Happening.REFUSED)
+        self._to(_follows(self.error, retrying=self.listing is not None))
 
     def safe(self, text: str) -> str:
         """`text` without the secrets that the configuration holds."""
@@ -293,9 +296,22 @@ class Connection:
         self.on_change()
         if self.state in (State.READY, State.CONNECTING):
             self.error = None if self.state is State.READY else self.error
-        if self.state is before:
-            return
-        self._events.publish(_told(self))
+        if self.state is not before:
+            self._events.publish(_told(self))
+
+
+def _said(connection: Connection, params: Json) -> ServerLog:
+    """A `notifications/message` for people."""
+    data = params.get("data")
+    text = excerpt(clean(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)), 2_000)
+    return ServerLog(server=connection.name, level=line(str(params.get("level", "info")), 20), text=connection.safe(text))
+
+
+def _follows(error: ToolbayError, *, retrying: bool) -> Happening:
+    """What a start that failed means for a server that was ready once (`retrying`) or never."""
+    if isinstance(error, AuthRequired):
+        return Happening.AUTH_REQUIRED
+    return Happening.LOST if retrying and getattr(error, "retriable", True) else Happening.REFUSED
 
 
 def _told(connection: Connection) -> ServerChanged:
