@@ -51,7 +51,7 @@ def test_the_variables_that_were_used_are_told() -> None:
         ("x ${NONE} y", "NONE, which is not set"),
         ("${NONE:-${WORSE}}", "WORSE, which is not set"),
         ("${input:key}", "${input:...}"),
-        ("${keyring:a b}", "environment variable"),
+        ("${vault:a b}", "environment variable"),
         ("${}", "environment variable"),
         ("${TOKEN", "without its `}`"),
         ("${NONE:-${TOKEN}", "without its `}`"),

@@ -1,4 +1,4 @@
-"""References to environment variables: `${VAR}`, `${env:VAR}`, `${VAR:-default}`, nested in defaults; `$${` is a plain `${`."""
+"""References: `${VAR}`, `${env:VAR}`, `${VAR:-default}` (nested in defaults), `${keyring:SERVICE/USER}`; `$${` is a plain `${`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from toolbay.config import keyrings
 from toolbay.errors import ConfigError
 
+KEYRING = "keyring:"
 _BODY = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
@@ -63,6 +65,12 @@ def _closing(text: str, start: int) -> int:
 
 
 def _value(body: str, environ: Mapping[str, str]) -> Resolved:
+    if body.startswith(KEYRING):
+        try:
+            secret = keyrings.lookup(body.removeprefix(KEYRING))
+        except keyrings.NoSecret as reason:
+            raise BadReference(str(reason)) from None
+        return Resolved(text=secret, used=((body, secret),))
     match = _BODY.fullmatch(body)
     if match is None:
         word = re.match(r"[A-Za-z]+(?=:)", body)
