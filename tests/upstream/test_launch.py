@@ -15,6 +15,7 @@ from support import servers
 from toolbay.config.models import ServerConfig
 from toolbay.errors import LaunchFailed
 from toolbay.upstream.launch import POSIX_ENV, environment, normalise_windows, prepare
+from toolbay.upstream.keeping import MARK
 from toolbay.upstream.process import spawn
 
 
@@ -143,6 +144,7 @@ async def test_a_real_child_sees_its_own_environment_and_no_more(monkeypatch: py
                     text += await child.receive()
     seen = json.loads(text)
     assert (seen.pop("OWN"), seen.pop("TOOLBAY_PASSED_ON")) == ("1", "yes")
+    assert seen.pop(MARK), "by which it is found again"
     odd = {name for name in seen if name not in POSIX_ENV and not name.startswith(("LC_", "__CF"))}
     assert not odd, "names that nobody gave to the child"
 

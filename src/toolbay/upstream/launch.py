@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from toolbay.config.models import ServerConfig
 from toolbay.errors import LaunchFailed
@@ -53,6 +54,8 @@ class Launch:
     env: Mapping[str, str]
     cwd: str | None
     shown: str
+    confinement: Literal["", "soft", "strict"] = ""
+    """Which limits it is given before it runs; `strict` has its walls in `argv`."""
 
 
 def environment(config: ServerConfig, environ: Mapping[str, str], *, windows: bool) -> dict[str, str]:

@@ -1,21 +1,27 @@
-"""A child process with three pipes: started in its own group, watched, and ended with its whole group (LIF-1).
+"""A child process with three pipes: started, watched, and ended with all that it has started itself (LIF-1).
 
-It knows nothing of MCP: bytes out, bytes in, and how it ended.
+It knows nothing of MCP: bytes out, bytes in, and how it ended. How far the hold on it reaches depends on the platform:
+a keeper on Linux, a job on Windows, a process group elsewhere.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import errno
 import os
 import signal
-from collections.abc import AsyncGenerator
+import sys
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
 import anyio.abc
-from anyio.lowlevel import checkpoint
 
 from toolbay.errors import LaunchFailed
+from toolbay.upstream import keeping
+from toolbay.upstream.holds import KILL, Group, Hold
 from toolbay.upstream.launch import Launch
 from toolbay.upstream.lines import Ring
 
@@ -23,27 +29,34 @@ EOF_GRACE = 2.0
 """Seconds that a server gets to leave by itself once its input ended. Most real ones need less than 0.5."""
 TERM_GRACE = 2.0
 """Seconds after SIGTERM before SIGKILL."""
-GROUP_GRACE = 1.0
-"""Seconds that what is left of the group gets after its leader has gone."""
+REST_GRACE = 1.0
+"""Seconds that what the server has left behind gets after it has gone, ..."""
+STOP_PATIENCE = 4.2
+"""... and seconds after which no grace is given any more."""
+KILL_GRACE = 0.5
+"""Seconds that the kernel gets to end what was killed."""
+_FOR_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
+"""Errors of the operating system that say nothing about the command: it is short of something at this moment."""
 
 
 class Child:
     """A running child. Made by `spawn`."""
 
-    def __init__(self, process: anyio.abc.Process, launch: Launch) -> None:
-        self._process = process
+    def __init__(self, process: anyio.abc.Process, launch: Launch, hold: Hold) -> None:
+        self._process = process  # whose pipes these are; not always the server itself
+        self._hold = hold
         self.launch = launch
         self.stderr = Ring()
         self.exited = anyio.Event()
-        """Set as soon as the process itself has ended, even where a grandchild still holds its pipes."""
+        """Set as soon as the server itself has ended, even where a grandchild still holds its pipes."""
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._hold.pid
 
     @property
     def returncode(self) -> int | None:
-        return self._process.returncode
+        return self._hold.returncode
 
     async def send(self, data: bytes) -> None:
         """Write all of `data` to its input.
@@ -76,52 +89,37 @@ class Child:
         return how + (f"; its last words on stderr: {' | '.join(lines)}" if lines else "; it wrote nothing to stderr")
 
     async def stop(self) -> None:
-        """End it and its group: close its input, wait, SIGTERM, wait, SIGKILL. Bounded; never raises."""
+        """End it and all that it started: close its input, wait, SIGTERM, wait, SIGKILL. Bounded; raises only what cancels it."""
         with anyio.CancelScope(shield=True):
-            with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                assert self._process.stdin is not None
-                # A pipe that the child does not read keeps `aclose` waiting for the flush.
-                with anyio.move_on_after(0.5):
-                    await self._process.stdin.aclose()
-            if not await self._gone(EOF_GRACE):
-                self._signal(signal.SIGTERM)
-                if not await self._gone(TERM_GRACE):
-                    self._signal(_KILL)
-                    await self._gone(TERM_GRACE)
-            await self._end_group()
-
-    async def _gone(self, seconds: float) -> bool:
-        # Watched here anew: the task that watches may be in a scope that was cancelled.
-        with anyio.move_on_after(seconds):
-            await self.watch()
-        return self.exited.is_set()
-
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.name == "nt":
-                self._process.terminate() if number == signal.SIGTERM else self._process.kill()
-            else:
-                os.killpg(self.pid, number)
-
-    async def _end_group(self) -> None:
-        """Grandchildren may outlive the leader: its group still names them, and nobody else can have its number."""
-        if os.name == "nt":
-            return
-        for number in (signal.SIGTERM, _KILL):
             try:
-                os.killpg(self.pid, number)
-            except (ProcessLookupError, PermissionError):
-                return
-            with anyio.move_on_after(GROUP_GRACE):
-                # The kernel tells nobody when a group becomes empty.
-                while _group_lives(self.pid):  # noqa: ASYNC110
-                    await anyio.sleep(0.02)
+                await self._end()
+            except BaseException:
+                # Only the end of the loop itself passes a shield: no time is left to be polite.
+                self._hold.signal(KILL)
+                raise
+
+    async def _end(self) -> None:
+        at_last = anyio.current_time() + STOP_PATIENCE
+        if not await _within(EOF_GRACE, self._leave):
+            self._hold.signal(signal.SIGTERM)
+            if not await _within(TERM_GRACE, self.watch):
+                self._hold.signal(KILL)
+                await _within(KILL_GRACE, self.watch)
+        if not await _within(max(min(REST_GRACE, at_last - anyio.current_time()), 0.1), self._hold.end_rest):
+            self._hold.signal(KILL)
+            await _within(KILL_GRACE, self._hold.end_rest)
+
+    async def _leave(self) -> None:
+        with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            assert self._process.stdin is not None
+            # A pipe that the child does not read keeps `aclose` waiting for the flush.
+            with anyio.move_on_after(0.5):
+                await self._process.stdin.aclose()
+        await self.watch()
 
     async def watch(self) -> None:
-        """Set `exited` when the process ends."""
-        while self._process.returncode is None:
-            await _wait_for_exit(self.pid)
-            await checkpoint()
+        """Set `exited` when the server ends."""
+        await self._hold.wait()
         self.exited.set()
 
     async def drain_stderr(self) -> None:
@@ -132,8 +130,9 @@ class Child:
                 self.stderr.feed(await self._process.stderr.receive(64 * 1024))
 
     async def release(self) -> None:
-        """Close our ends of its pipes."""
+        """Let go of it, and close our ends of its pipes."""
         with anyio.CancelScope(shield=True):
+            await self._hold.close()
             with contextlib.suppress(OSError, anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
                 # The loop lets go of a pipe when it reads its end, which is behind whatever nobody has read.
                 with anyio.move_on_after(0.5):
@@ -145,7 +144,11 @@ class Child:
                         await stream.aclose()
 
 
-_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+async def _within(seconds: float, wait: Callable[[], Awaitable[None]]) -> bool:
+    """Whether `wait` came back in time."""
+    with anyio.move_on_after(seconds) as scope:
+        await wait()
+    return not scope.cancelled_caught
 
 
 def _signal_name(number: int) -> str:
@@ -155,42 +158,39 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _group_lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+async def _start(launch: Launch, *, kept: bool) -> tuple[anyio.abc.Process, Hold]:
+    mark = uuid.uuid4().hex
+    launch = dataclasses.replace(launch, env={**launch.env, keeping.MARK: mark})
+    # Shielded: a start that is cut short would be killed alone, without what it has started meanwhile.
+    with anyio.CancelScope(shield=True):
+        if kept:
+            return await keeping.keep(launch, mark)
+        process = await anyio.open_process(launch.argv, env=dict(launch.env), cwd=launch.cwd, start_new_session=os.name != "nt")
+        if sys.platform == "win32":
+            from toolbay.upstream.jobs import Held  # noqa: PLC0415 - nothing elsewhere needs it
 
-
-async def _wait_for_exit(pid: int) -> None:
-    """Return when the process `pid` has ended, or after a moment where the platform cannot tell."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        await anyio.sleep(0.05)
-        return
-    try:
-        await anyio.wait_readable(descriptor)
-    finally:
-        os.close(descriptor)
-    # The loop learns of the exit code a moment after the kernel does.
-    await anyio.sleep(0.001)
+            return process, Held(process)
+        return process, Group(process)
+    raise AssertionError("unreachable: nobody cancels that scope")
 
 
 @asynccontextmanager
-async def spawn(launch: Launch) -> AsyncGenerator[Child]:
-    """Start a child; whatever happens, nothing of its group is left when the block ends.
+async def spawn(launch: Launch, *, kept: bool | None = None) -> AsyncGenerator[Child]:
+    """Start a child; whatever happens, nothing that it started is left when the block ends.
+
+    `kept` decides whether it gets a keeper; by default where that is possible.
 
     Raises:
         LaunchFailed: the operating system would not start it.
     """
     try:
-        # Its own session, so that a Ctrl-C at our terminal is ours alone and its whole group can be ended.
-        process = await anyio.open_process(launch.argv, env=dict(launch.env), cwd=launch.cwd, start_new_session=os.name != "nt")
+        process, hold = await _start(launch, kept=keeping.usable() if kept is None else kept)
     except OSError as error:
-        raise LaunchFailed(f"its command {launch.shown!r} could not be started: {error.strerror or error}", retriable=False) from error
-    child = Child(process, launch)
+        text = f"its command {launch.shown!r} could not be started: {error.strerror or error}"
+        raise LaunchFailed(text, retriable=error.errno in _FOR_NOW) from error
+    except ValueError as error:
+        raise LaunchFailed(f"its command {launch.shown!r} could not be started: {error}", retriable=False) from error
+    child = Child(process, launch, hold)
     async with anyio.create_task_group() as group:
         group.start_soon(child.watch, name=f"watch pid {child.pid}")
         group.start_soon(child.drain_stderr, name=f"stderr of pid {child.pid}")

@@ -1,0 +1,219 @@
+"""Our side of a keeper: the order that it is given, its report, and what is done where it was ended itself.
+
+The report is lines: `pid N` once the server runs, or `error ERRNO` where it could not be run; `ended CODE`; `gone` when
+nothing that the server started is left. Its end is the keeper's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from toolbay.errors import LaunchFailed
+from toolbay.upstream.holds import KILL, exit_of
+from toolbay.upstream.launch import Launch
+
+MARK = "TOOLBAY_CHILD"
+"""The variable in a server's environment by which what is left of it is found where its keeper was killed."""
+KEEPER = Path(__file__).with_name("keeper.py")
+RUN = "import sys; sys.path.append(sys.argv[1]); from keeper import main; main()"
+"""Imported, so that its compiled form is used: half of what a script costs is its compilation."""
+START_PATIENCE = 20.0
+"""Seconds in which the keeper must have started the server; it takes 0.02 on an idle machine."""
+LEAVE_GRACE, TERM_GRACE, REST_GRACE = 1.0, 2.0, 1.0
+"""Seconds, where we are gone: from the end of input to SIGTERM, from there to SIGKILL. The last: for what a server left behind."""
+SWEEP = 1.0
+"""Seconds in which what is found by its mark must have ended."""
+
+
+def usable() -> bool:
+    """Whether servers can be kept: on Linux, with `/proc`, from an installed package and with an interpreter."""
+    if sys.platform != "linux" or not sys.executable or getattr(sys, "frozen", False):
+        return False
+    try:
+        # A /proc of other numbers than ours would have the keeper end strangers.
+        return os.readlink("/proc/self") == str(os.getpid()) and KEEPER.is_file()  # noqa: PTH115
+    except OSError:
+        return False
+
+
+def order(launch: Launch) -> bytes:
+    """What the keeper is told: see `keeper.Order`. In a file of its own, since arguments are there for everybody to read.
+
+    Raises:
+        ValueError: something in it cannot be given to any process.
+    """
+    fields = [str(os.getpid()), str(LEAVE_GRACE), str(TERM_GRACE), str(REST_GRACE), launch.confinement]
+    # The server starts in its own folder; a path that was found from ours must not be read from there.
+    fields += [launch.cwd or "", os.path.abspath(launch.argv[0]), str(len(launch.argv)), *launch.argv]  # noqa: PTH100
+    for name, value in launch.env.items():
+        if not name or "=" in name:
+            raise ValueError(f"{name!r} cannot be the name of an environment variable")
+        fields.append(f"{name}={value}")
+    if any("\0" in field for field in fields):
+        raise ValueError("a zero character cannot be given to a program")
+    return b"".join(os.fsencode(field) + b"\0" for field in fields)
+
+
+class Kept:
+    """A server under its keeper: the `Hold` that nothing leaves. Made by `keep`."""
+
+    def __init__(self, keeper: anyio.abc.Process, commands: int, report: int, mark: str) -> None:
+        self._keeper = keeper
+        self._commands = commands
+        self._report = report
+        self._mark = mark
+        self._unread = b""
+        self._over = False
+        self._gone = False
+        self._pid = 0
+        self._returncode: int | None = None
+        self.error: int | None = None
+        """The number of the operating system's error that kept the server from being run."""
+        os.set_blocking(report, False)
+        os.set_blocking(commands, False)
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._returncode
+
+    async def started(self) -> None:
+        """Return once the keeper has run the server, or has failed to."""
+        await self._until(lambda: bool(self._pid) or self.error is not None)
+
+    async def wait(self) -> None:
+        await self._until(lambda: self._returncode is not None)
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._commands, b"K" if number == KILL else b"T")
+
+    async def end_rest(self) -> None:
+        self.signal(signal.SIGTERM)
+        await self._until(lambda: self._gone)
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            if not self._gone:
+                self._keeper.kill()
+                await anyio.to_thread.run_sync(sweep, self._mark)
+            with anyio.move_on_after(SWEEP):
+                await exit_of(self._keeper)
+            self._over = True
+            os.close(self._commands)
+            os.close(self._report)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        self._read()
+        while not (condition() or self._over):
+            # A copy for each who waits: an event loop takes one waiter a descriptor.
+            mine = os.dup(self._report)
+            try:
+                await anyio.wait_readable(mine)
+            finally:
+                os.close(mine)
+            self._read()
+
+    def _read(self) -> None:
+        if self._over:
+            return
+        try:
+            data = os.read(self._report, 4096)
+        except BlockingIOError:
+            return
+        if not data:
+            self._over = True
+            if self._pid and self._returncode is None:
+                self._returncode = -signal.SIGKILL  # what the kernel does to a server whose keeper was ended
+            return
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            word, _, number = line.partition(b" ")
+            if word == b"pid":
+                self._pid = int(number)
+            elif word == b"error":
+                self.error = int(number)
+            elif word == b"ended":
+                self._returncode = int(number)
+            elif word == b"gone":
+                self._gone = True
+
+
+async def keep(launch: Launch, mark: str) -> tuple[anyio.abc.Process, Kept]:
+    """Start a server under a keeper. The process that is returned is the keeper's; its pipes are the server's.
+
+    Raises:
+        OSError: what the operating system said to the server's command, or to the keeper's.
+        LaunchFailed: the keeper gave no answer.
+    """
+    assert sys.platform == "linux"
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+        file = os.memfd_create("order")
+        theirs.callback(os.close, file)
+        with open(file, "wb", closefd=False) as order_file:  # noqa: ASYNC230 - it is memory
+            order_file.write(order(launch))
+        reads, commands = os.pipe()
+        theirs.callback(os.close, reads)
+        ours.callback(os.close, commands)
+        report, writes = os.pipe()
+        theirs.callback(os.close, writes)
+        ours.callback(os.close, report)
+        inherited = (file, reads, writes)
+        argv = [sys.executable, "-I", "-S", "-c", RUN, str(KEEPER.parent), *map(str, inherited)]
+        keeper = await anyio.open_process(argv, env=_PLAIN, pass_fds=inherited, start_new_session=True)
+        ours.pop_all()
+    kept = Kept(keeper, commands, report, mark)
+    with anyio.move_on_after(START_PATIENCE):
+        await kept.started()
+    if kept.pid:
+        return keeper, kept
+    if kept.error is None:
+        await kept.close()
+        await keeper.aclose()
+        raise LaunchFailed(f"its command {launch.shown!r} could not be started: the process that was to watch over it did not start it")
+    await kept.end_rest()
+    await kept.close()
+    await keeper.aclose()
+    raise OSError(kept.error, os.strerror(kept.error))
+
+
+_PLAIN: Mapping[str, str] = {"PATH": os.defpath}
+"""The keeper's own environment. The server's is in the order: an interpreter acts on what it finds, and even changes it."""
+
+
+def sweep(mark: str) -> None:
+    """Kill what carries the mark, and all below it, until nothing is found any more or the time is up."""
+    from toolbay.upstream.keeper import below  # noqa: PLC0415 - it can only be imported on Linux, and is rarely needed
+
+    deadline = time.monotonic() + SWEEP
+    while found := set(marked(mark)):
+        for pid in found | {child for parent in found for child in below(parent)}:
+            with contextlib.suppress(OSError):
+                os.kill(pid, KILL)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+
+
+def marked(mark: str) -> Iterator[int]:
+    """Living processes of ours that were started with the mark in their environment."""
+    wanted = f"{MARK}={mark}".encode()
+    for name in os.listdir("/proc"):  # noqa: PTH208 - thousands of names, each used once
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                # The environment of what has ended is empty.
+                if wanted in Path("/proc", name, "environ").read_bytes().split(b"\0"):
+                    yield int(name)
