@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -377,6 +378,27 @@ async def test_cancelling_whoever_holds_the_fleet_closes_every_server(tmp_path: 
             await eventually(lambda: len(leftovers(env[MARK])) == 2, "the start")
             group.cancel_scope.cancel()
     assert not leftovers(env[MARK])
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+async def test_an_impatient_person_leaves_nothing_behind(times: int, tmp_path: Path) -> None:
+    """LIF-1: asyncio's own cancellation, which Ctrl-C is, as often as somebody presses it: who waits, waits for all."""
+    env = marked()
+
+    async def hold() -> None:
+        async with bay(tmp_path, {"s": conf(raw("--ignore-eof", env=env)), "t": conf(raw(env=env))}):
+            await anyio.sleep_forever()
+
+    with anyio.fail_after(60):
+        holder = asyncio.ensure_future(hold())
+        await eventually(lambda: len(leftovers(env[MARK])) == 2, "the start")
+        for _ in range(times):
+            holder.cancel()
+            await anyio.sleep(0.05)
+        with pytest.raises(asyncio.CancelledError):
+            await holder
+    assert not leftovers(env[MARK])
+    assert not children()
 
 
 async def test_a_status_can_be_shown_to_people(tmp_path: Path) -> None:

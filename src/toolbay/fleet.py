@@ -104,12 +104,18 @@ class Fleet:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
         assert self._group is not None
-        for connection in self._connections.values():
+        connections = list(self._connections.values())
+        for connection in connections:
             connection.stop()
-        # A cancelled owner closes its server as well, shielded and bounded; waiting here keeps one way out.
-        with anyio.CancelScope(shield=True):
-            for connection in list(self._connections.values()):
-                await connection.wait_closed()
+        try:
+            # A cancelled owner closes its server as well, shielded and bounded; waiting here keeps one way out.
+            with anyio.CancelScope(shield=True):
+                for connection in connections:
+                    await connection.wait_closed()
+        except BaseException as cut:
+            # A second Ctrl-C passes every shield. Whoever leaves, leaves the group: it waits for all owners, however often it is cut.
+            await self._group.__aexit__(type(cut), cut, cut.__traceback__)
+            raise
         return await self._group.__aexit__(kind, error, trace)
 
     # -- what there is ------------------------------------------------------------------------------------------------

@@ -173,6 +173,38 @@ async def test_cancelling_the_owner_in_the_middle_of_the_handshake_leaves_nothin
     assert not children()
 
 
+TORN_DOWN = """
+import asyncio, sys
+from toolbay.config.models import ServerConfig
+from toolbay.upstream.launch import prepare
+from toolbay.upstream.process import spawn
+
+def interrupt():
+    raise KeyboardInterrupt
+
+async def hold():
+    config = ServerConfig(type="stdio", command=sys.executable, args=("-IS", "-c", sys.argv[1]), inherit_env=(sys.argv[2],))
+    async with spawn(prepare(config)) as child:
+        await child.receive()
+        print("ready", flush=True)
+        asyncio.get_running_loop().call_later(0.2, interrupt)
+
+asyncio.run(hold())
+"""
+
+
+async def test_a_stubborn_child_is_killed_where_the_loop_itself_is_torn_down() -> None:
+    """LIF-1: a second Ctrl-C ends the loop, and its cancellation passes every shield: no time is left to be polite."""
+    env = marked()
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SAYS_READY + "time.sleep(3600)"
+    with anyio.fail_after(60):
+        argv = [sys.executable, "-c", TORN_DOWN, stubborn, MARK]
+        ended = await anyio.run_process(argv, env={**os.environ, **env, "PYTHONPATH": str(servers.ROOT / "src")}, check=False)
+    assert ended.stdout == b"ready\n", ended.stderr
+    assert b"KeyboardInterrupt" in ended.stderr
+    await gone(env)
+
+
 async def test_an_exit_before_the_handshake_gives_the_exit_code_and_stderr() -> None:
     """TRA-8: exits at once: the exit code, the last lines of stderr."""
     async with linked(raw("--exit-at-start", "3", "--stderr", "DATABASE_URL is not set")) as link:
