@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from toolbay.agent.approvals import Answer, ApprovalRequest, Approver
     from toolbay.agent.runner import Limits, Runner, Turn
     from toolbay.app import App, PromptInfo, ResourceInfo
     from toolbay.config import load, parse
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "toolbay.agent.approvals": ("Answer", "ApprovalRequest", "Approver"),
     "toolbay.agent.runner": ("Limits", "Runner", "Turn"),
     "toolbay.app": ("App", "PromptInfo", "ResourceInfo"),
     "toolbay.config": ("load", "parse"),
@@ -108,8 +110,11 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AgentStopped",
+    "Answer",
     "App",
     "ApprovalNeeded",
+    "ApprovalRequest",
+    "Approver",
     "Artifact",
     "AuthRequired",
     "BadCall",

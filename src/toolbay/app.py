@@ -20,14 +20,18 @@ from toolbay import artifacts as artifact_files
 from toolbay._aio import bounded
 from toolbay._redact import mask
 from toolbay._text import clean, line
+from toolbay.agent.approvals import Approvals, Approver, Remembered, Surroundings
 from toolbay.artifacts import Artifacts
 from toolbay.config import Config, data_home
 from toolbay.config import load as load_config
+from toolbay.config.models import ServerConfig
+from toolbay.errors import ConfigError
 from toolbay.events import Events
 from toolbay.fleet import Fleet, Reloaded, ServerStatus
+from toolbay.lock import FILE_NAME, Lock
 from toolbay.registry import Registry
 from toolbay.sessions import MemoryConversation, Sessions
-from toolbay.types import CallContext, Interceptor, Json, Model, Progress, ToolResult, ToolSource
+from toolbay.types import CallContext, Interceptor, Json, Model, Progress, Subject, Tool, ToolResult, ToolSource
 
 if TYPE_CHECKING:
     from toolbay.agent.runner import Conversation, Runner, Turn
@@ -74,10 +78,15 @@ class App:
         model: str | Model = "",
         only: Collection[str] | None = None,
         interceptors: Collection[Interceptor] = (),
+        approver: Approver | None = None,
         environ: Mapping[str, str] | None = None,
         open_engine: OpenEngine | None = None,
     ) -> None:
-        """`model` wins over the configuration's. `only` starts just these servers."""
+        """`model` wins over the configuration's. `only` starts just these servers.
+
+        `approver` is asked before calls that need a person's approval (`approval` in a server's configuration); without
+        one they are refused. Approval comes before `interceptors`.
+        """
         self.config: Config = config
         self.events = Events()
         self._only = only
@@ -87,8 +96,10 @@ class App:
         self._own_models: list[Model] = []
         """Models that were chosen here, and so are closed here."""
         self._secrets = config.secrets
-        self.registry = Registry(events=self.events, interceptors=tuple(interceptors), mask=lambda text: mask(text, self._secrets))
         data = data_home(self._environ)
+        surroundings = Surroundings(config_of=self._config_of, tool_of=self._tool, mask=self._mask)
+        approvals = Approvals(surroundings, events=self.events, approver=approver, remembered=Remembered(data / "approvals.json"))
+        self.registry = Registry(events=self.events, interceptors=(approvals, *interceptors), mask=self._mask)
         kept = config.tools.artifacts
         self.artifacts = Artifacts(
             Path(kept.dir).expanduser() if kept.dir else data / "artifacts",
@@ -133,10 +144,21 @@ class App:
                 await bounded(2.0, close)
         return await self._stack.__aexit__(kind, error, trace)
 
+    def _mask(self, text: str) -> str:
+        return mask(text, self._secrets)
+
+    def _tool(self, name: str) -> Tool | None:
+        return self.registry.tools.get(name)
+
+    def _config_of(self, server: str) -> ServerConfig | None:
+        entry = self.config.tools.mcp_servers.get(server)
+        return entry if isinstance(entry, ServerConfig) else None
+
     async def _apply(self, *, wait: bool) -> Reloaded:
         servers = self.config.tools.mcp_servers
         wanted = {name: entry for name, entry in servers.items() if self._only is None or name in self._only}
-        return await self.fleet.apply(wanted, secrets=self.config.secrets, budget=self.config.tools.result_budget, wait=wait)
+        lock = Lock.load(self.config.path.parent / FILE_NAME if self.config.path else None)
+        return await self.fleet.apply(wanted, secrets=self.config.secrets, budget=self.config.tools.result_budget, lock=lock, wait=wait)
 
     async def reload(self, config: Config | None = None) -> Reloaded:
         """Go on with another configuration: the given one, or what its file says now (LIF-4).
@@ -165,9 +187,30 @@ class App:
         """Wait until one server is ready or has failed."""
         return await self.fleet.ready(server)
 
-    async def call(self, name: str, arguments: Json | str, on_progress: Callable[[Progress], None] | None = None) -> ToolResult:
-        """Call a tool by the name that models know it by. What goes wrong is an error result; only cancellation is raised."""
-        return await self.registry.call(name, arguments, CallContext(call_id=uuid4().hex, on_progress=on_progress))
+    async def call(
+        self, name: str, arguments: Json | str, on_progress: Callable[[Progress], None] | None = None, *, by_hand: bool = False
+    ) -> ToolResult:
+        """Call a tool by the name that models know it by. What goes wrong is an error result; only cancellation is raised.
+
+        `by_hand` says that a person chose this very call: then nobody is asked for approval. A loop of your own that calls
+        for a model leaves it False.
+        """
+        return await self.registry.call(name, arguments, CallContext(call_id=uuid4().hex, on_progress=on_progress, by_hand=by_hand))
+
+    def accept(self, servers: Collection[str], only: Subject | None = None) -> Lock:
+        """Pin what these servers list now, or `only` one capability of them, in the lock file; it is offered from now on.
+
+        Raises:
+            ConfigError: one of them is not there, or the file cannot be read or written.
+        """
+        lock = self.fleet.lock
+        for name in servers:
+            offered = self.fleet.offered(name)
+            if offered is None:
+                raise ConfigError(f"The server {name!r} is not ready, so what it offers cannot be pinned; nothing was written.")
+            lock = lock.accept(offered, only)
+        self.fleet.lock = lock.save()
+        return self.fleet.lock
 
     def prompts(self) -> list[PromptInfo]:
         """The prompts of all servers that are ready."""

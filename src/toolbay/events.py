@@ -80,6 +80,28 @@ class CallProgressed(Event):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ApprovalAsked(Event):
+    """A call waits for a person's word. `arguments` as in `CallStarted`; who answers is shown them in full."""
+
+    call_id: str
+    server: str
+    tool: str
+    arguments: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApprovalAnswered(Event):
+    """`answer` is `once`, `session`, `always` or `no`; `reason` says why it is no."""
+
+    call_id: str
+    server: str
+    tool: str
+    answer: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CallFinished(Event):
     call_id: str
     server: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +18,8 @@ import anyio.abc
 from toolbay.config.models import InvalidServer, ServerConfig
 from toolbay.errors import ConfigError
 from toolbay.events import Events, Notice
+from toolbay.lock import Finding, Lock, Offered, Verdicts
+from toolbay.quarantine import Quarantine
 from toolbay.reconcile import plan
 from toolbay.registry import Registry, Snapshot
 from toolbay.types import ArtifactStore, Json, Tool, ToolResult
@@ -26,7 +29,7 @@ from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import OpenEngine
 from toolbay.upstream.engines import official
 from toolbay.upstream.listing import Listing
-from toolbay.upstream.naming import assign
+from toolbay.upstream.naming import assign, wrapped
 from toolbay.upstream.state import SETTLED, State
 
 RELOAD_PATIENCE = 15.0
@@ -46,6 +49,8 @@ class ServerStatus:
     tools: int = 0
     resources: int = 0
     prompts: int = 0
+    quarantined: int = 0
+    """How much of what it listed is not offered, because it is not as it was pinned."""
     protocol: str = ""
     title: str = ""
     seconds: float = 0.0
@@ -90,6 +95,7 @@ class Fleet:
         self._connections: dict[str, Connection] = {}
         self._invalid: dict[str, InvalidServer] = {}
         self._offers: dict[str, tuple[Listing, Offers]] = {}
+        self._quarantine = Quarantine()
         self._budget = 16_000
         self._told: set[tuple[str, str]] = set()
         self._changed = anyio.Event()
@@ -123,35 +129,14 @@ class Fleet:
     @property
     def servers(self) -> Mapping[str, ServerStatus]:
         """Every configured server that is not disabled, by name, sorted."""
-        known = {name: self._status(connection) for name, connection in self._connections.items()}
+        known = {name: _status(connection, self._quarantine.of(connection)) for name, connection in self._connections.items()}
         known |= {name: ServerStatus(name=name, state="invalid", error=entry.reason) for name, entry in self._invalid.items()}
         return dict(sorted(known.items()))
 
-    def _status(self, connection: Connection) -> ServerStatus:
-        listing = connection.listing or Listing()
-        ready = connection.state is State.READY
-        info = connection.info
-        return ServerStatus(
-            name=connection.name,
-            state=connection.state.value,
-            error="" if ready or connection.error is None else str(connection.error),
-            type=connection.config.type.value,
-            tools=len(listing.tools),
-            resources=len(listing.resources) + len(listing.templates),
-            prompts=len(listing.prompts),
-            protocol=info.protocol,
-            title=f"{info.name} {info.version}".strip(),
-            seconds=connection.seconds if ready else 0.0,
-            stderr=tuple(connection.safe(text) for text in connection.diagnostics.stderr()),
-            pid=connection.diagnostics.pid if ready else None,
-            instructions=info.instructions,
-            description=connection.config.description,
-        )
-
     def listing(self, server: str) -> Listing | None:
-        """What a server listed, as it came; None while it is not there."""
+        """What a server listed, as it came, without what is quarantined; None while it is not there."""
         connection = self._connections.get(server)
-        return connection.listing if connection else None
+        return self._quarantine.listing(connection) if connection else None
 
     async def prompt(self, server: str, name: str, arguments: Json) -> ToolResult:
         """One of a server's prompts, filled in.
@@ -187,14 +172,11 @@ class Fleet:
         keep coming up. None waits for every one, as long as its `startupTimeout` allows.
         """
         while any(connection.state not in SETTLED for connection in self._connections.values()):
-            patience = quiet if self._any_ready() else None
+            patience = quiet if any(connection.state is State.READY for connection in self._connections.values()) else None
             with anyio.move_on_after(patience) as scope:
                 await self._changed.wait()
             if scope.cancelled_caught:
                 return
-
-    def _any_ready(self) -> bool:
-        return any(connection.state is State.READY for connection in self._connections.values())
 
     async def ready(self, server: str) -> ServerStatus:
         """Wait until one server is ready or has failed, and say which.
@@ -204,7 +186,7 @@ class Fleet:
         """
         connection = self._connection(server)
         await connection.wait_settled()
-        return self._status(connection)
+        return _status(connection, self._quarantine.of(connection))
 
     # -- change -------------------------------------------------------------------------------------------------------
 
@@ -214,14 +196,16 @@ class Fleet:
         *,
         secrets: frozenset[str] = frozenset(),
         budget: int = 16_000,
+        lock: Lock | None = None,
         wait: bool = True,
     ) -> Reloaded:
         """Go from the servers that run to those of a configuration (LIF-4). One at a time; the last one asked for wins.
 
         Untouched servers keep their connection and their running calls. `wait` waits for the servers that were started
-        here until they are ready or have failed, for 15 s at the most.
+        here until they are ready or have failed, for 15 s at the most. `lock` (None: as before) judges what they offer.
         """
         async with self._applying:
+            self._quarantine.lock = lock or self.lock
             if budget != self._budget:
                 self._budget = budget
                 self._offers.clear()  # they were made with the old one
@@ -274,6 +258,7 @@ class Fleet:
         connection = Connection(name, config, events=self._events, open_engine=self._open_engine, environ=self._environ, secrets=secrets)
         connection.on_listing = lambda: self._publish(name)
         connection.on_change = self._wake
+        connection.admit = partial(self._quarantine.admit, connection)
         self._connections[name] = connection
         self._group.start_soon(self._guard, connection, name=f"owner of {name}")
 
@@ -289,22 +274,43 @@ class Fleet:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
+    # -- what is pinned -----------------------------------------------------------------------------------------------
+
+    @property
+    def lock(self) -> Lock:
+        """The pinned definitions; setting another lock judges everything anew, at once."""
+        return self._quarantine.lock
+
+    @lock.setter
+    def lock(self, lock: Lock) -> None:
+        self._quarantine.lock = lock
+        self._publish("")
+
+    @property
+    def quarantine(self) -> tuple[Finding, ...]:
+        """Everything that is not as it was pinned, and so not offered, by server."""
+        return tuple(finding for name in sorted(self._connections) for finding in self._quarantine.of(self._connections[name]).findings)
+
+    def offered(self, server: str) -> Offered | None:
+        """What a server offers now, for `Lock.accept`; None while it is not there.
+
+        Raises:
+            ConfigError: there is no such server, or its entry cannot be used.
+        """
+        return self._quarantine.offered(self._connection(server))
+
     # -- the snapshot -------------------------------------------------------------------------------------------------
 
     def _publish(self, server: str) -> None:
         """Swap the registry's snapshot for what all servers offer now. `server` is the one that changed, or empty."""
-        offers = {name: self._offers_of(connection) for name, connection in self._connections.items()}
-        names = assign(offer.key for made in offers.values() for offer in made.offers)
-        tools: list[Tool] = list(self._builtin)
-        for name, made in offers.items():
-            config = self._connections[name].config
-            keys = [offer.key for offer in made.offers]
-            selection = select(config, keys, names)
-            tools.extend(replace(offer.tool, name=names[offer.key]) for offer in made.offers if offer.key in selection.allowed)
-            for text in (*made.complaints, *((entry.text for entry in selection.unmatched) if made.offers else ())):
-                self._tell(name, text)
-        descriptions = {name: connection.config.description for name, connection in self._connections.items()}
-        self._registry.swap(Snapshot.of(tools, descriptions=descriptions), server)
+        configs = {name: connection.config for name, connection in self._connections.items()}
+        judged = {name: self._quarantine.of(connection) for name, connection in self._connections.items()}
+        tools, notices = _assembled(configs, {name: self._offers_of(self._connections[name]) for name in configs}, judged)
+        for server_name, text in (notice for notice in dict.fromkeys(notices) if notice not in self._told):
+            self._told.add((server_name, text))
+            self._events.publish(Notice(server=server_name, text=text))
+        described = {name: config.description for name, config in configs.items()}
+        self._registry.swap(Snapshot.of((*self._builtin, *tools), descriptions=described), server)
 
     def _offers_of(self, connection: Connection) -> Offers:
         listing = connection.listing
@@ -315,7 +321,43 @@ class Fleet:
             known = self._offers[connection.name] = (listing, Maker(connection, self._artifacts, self._budget).make())
         return known[1]
 
-    def _tell(self, server: str, text: str) -> None:
-        if (server, text) not in self._told:
-            self._told.add((server, text))
-            self._events.publish(Notice(server=server, text=text))
+
+def _assembled(
+    configs: Mapping[str, ServerConfig], offers: Mapping[str, Offers], judged: Mapping[str, Verdicts]
+) -> tuple[list[Tool], list[tuple[str, str]]]:
+    """The tools of all servers under their names, and what people should know: (server, sentence)."""
+    keys = [offer.key for made in offers.values() for offer in made.offers]
+    good = {key for key in keys if judged[key.server].offers(key.kind, key.uri or key.name)}
+    # What is quarantined takes no name away from what is not.
+    names = {**{key: wrapped(key) for key in keys}, **assign(good)}
+    tools: list[Tool] = []
+    notices: list[tuple[str, str]] = []
+    for name, made in offers.items():
+        selection = select(configs[name], [offer.key for offer in made.offers], names)
+        tools += [replace(offer.tool, name=names[offer.key]) for offer in made.offers if offer.key in selection.allowed & good]
+        unmatched = [entry.text for entry in selection.unmatched] if made.offers else []
+        notices += [(name, text) for text in (*made.complaints, *unmatched, judged[name].notice) if text]
+    return tools, notices
+
+
+def _status(connection: Connection, verdicts: Verdicts) -> ServerStatus:
+    listing = connection.listing or Listing()
+    ready = connection.state is State.READY
+    info = connection.info
+    return ServerStatus(
+        name=connection.name,
+        state=connection.state.value,
+        error="" if ready or connection.error is None else str(connection.error),
+        type=connection.config.type.value,
+        tools=len(listing.tools),
+        resources=len(listing.resources) + len(listing.templates),
+        prompts=len(listing.prompts),
+        quarantined=len(verdicts.findings),
+        protocol=info.protocol,
+        title=f"{info.name} {info.version}".strip(),
+        seconds=connection.seconds if ready else 0.0,
+        stderr=tuple(connection.safe(text) for text in connection.diagnostics.stderr()),
+        pid=connection.diagnostics.pid if ready else None,
+        instructions=info.instructions if verdicts.instructions and connection.listing else "",
+        description=connection.config.description,
+    )

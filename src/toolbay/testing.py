@@ -18,12 +18,13 @@ from typing import Any, TypeAlias, cast
 
 import anyio.lowlevel
 
+from toolbay.agent.approvals import Answer, ApprovalRequest
 from toolbay.agent.context import validate
 from toolbay.errors import ModelError
 from toolbay.types import CallContext, Hints, Json, Kind, ModelRequest, Outcome, Reply, TextDelta, Tool, ToolCall, ToolResult
 from toolbay.upstream.memory import MemoryServer, in_memory
 
-__all__ = ["FakeModel", "FakeTools", "MemoryServer", "Scripted", "ToolFunction", "in_memory"]
+__all__ = ["AllowAll", "Approving", "Deny", "FakeModel", "FakeTools", "MemoryServer", "Scripted", "ToolFunction", "in_memory"]
 
 Scripted: TypeAlias = "Reply | str | Exception | Callable[[ModelRequest], Reply | str | Awaitable[Reply | str]]"
 """What a `FakeModel` does at one request: reply, answer with a text, raise, or ask a function."""
@@ -74,6 +75,33 @@ class FakeModel:
             yield TextDelta(text=reply.text[start : start + self._piece])
             await anyio.lowlevel.checkpoint()
         yield reply
+
+
+class Approving:
+    """An approver that gives the same answer to every request, and keeps each in `asked`."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.asked: list[ApprovalRequest] = []
+
+    async def ask(self, request: ApprovalRequest) -> Answer:
+        await anyio.lowlevel.checkpoint()
+        self.asked.append(request)
+        return self.answer
+
+
+class AllowAll(Approving):
+    """Says yes to every call, each time anew."""
+
+    def __init__(self) -> None:
+        super().__init__(Answer.ONCE)
+
+
+class Deny(Approving):
+    """Says no to every call."""
+
+    def __init__(self) -> None:
+        super().__init__(Answer.NO)
 
 
 class FakeTools:

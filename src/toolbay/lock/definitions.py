@@ -142,11 +142,19 @@ def parameters(definition: Json) -> tuple[str, ...]:
 
 def _parameter(name: str, part: Json, required: bool) -> str:
     kind = part.get("type", "")
-    told = kind if isinstance(kind, str) else json.dumps(kind, ensure_ascii=False)
+    told = kind if isinstance(kind, str) else as_json(kind)
     facts = ", ".join(fact for fact in (told, "required" if required else "") if fact)
     said = part.get("description")
     line = f"{name}{f' ({facts})' if facts else ''}{f': {said}' if isinstance(said, str) and said else ''}"
     return " ".join(visible(line[:PARAMETER_SHOWN]).split())
+
+
+def as_json(value: Any) -> str:
+    """A value for people."""
+    try:
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    except RecursionError:
+        return "nested too deep to be shown"
 
 
 def _dict(value: object) -> Json:

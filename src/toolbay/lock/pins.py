@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolbay._text import visible
-from toolbay.lock.definitions import WORDS, description, digest, parameters
+from toolbay.lock.definitions import WORDS, as_json, description, digest, parameters
 from toolbay.types import Json, Subject
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -106,7 +105,7 @@ def diff(pinned: Pin | None, definition: Json, mask: Mask = str) -> str:
     for name in sorted({*pinned.parts, *definition}):
         before, now = pinned.parts.get(name), digest(definition[name])[:_PART] if name in definition else None
         if before != now and (name not in _SHOWN_ITSELF or old == new):
-            value = mask(visible(json.dumps(definition.get(name), ensure_ascii=False, sort_keys=True)))[:_PART_SHOWN]
+            value = mask(visible(as_json(definition.get(name)))[:_PART_SHOWN])
             lines.append(f"! {name} differs; it is now {value}" if now else f"! {name} is not there any more")
     return "\n".join(lines)
 
