@@ -10,6 +10,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
@@ -158,7 +159,8 @@ def _in_urls(text: str) -> _Spans:
     return [span for span in spans if span[0] < span[1]]
 
 
-def _forms(secret: str) -> set[str]:
+@lru_cache(maxsize=256)
+def _forms(secret: str) -> frozenset[str]:
     """The coats in which a secret comes. Base64 also as a part of a longer text, at each of the three alignments."""
     raw = secret.encode("utf-8", "surrogatepass")
     forms = {
@@ -178,7 +180,7 @@ def _forms(secret: str) -> set[str]:
             forms |= {core, core.replace("+", "-").replace("/", "_")}
     for whole in (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()):
         forms |= {whole, whole.rstrip("=")}
-    return forms
+    return frozenset(forms)
 
 
 def _hide(text: str, spans: _Spans) -> str:

@@ -17,6 +17,7 @@ from toolbay.types import ArtifactStore, CallContext, Hints, Json, Kind, Subject
 from toolbay.upstream import render, templates
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import Budget
+from toolbay.upstream.listing import redacted
 from toolbay.upstream.naming import Key, wrapped
 from toolbay.upstream.schema import UntranslatableSchema, normalise
 
@@ -254,7 +255,7 @@ def _told(error: CallError | ConnectionLost | ConnectionFailed, what: str, conne
 
 
 def _masked(result: ToolResult, connection: Connection) -> ToolResult:
-    return replace(result, text=connection.safe(result.text))
+    return replace(result, text=connection.safe(result.text), structured=redacted(result.structured, connection.safe))
 
 
 def _hints(annotations: Json) -> Hints:

@@ -10,6 +10,7 @@ import json
 import logging
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -227,9 +228,9 @@ class Connection:
                     name=self.name, config=self.config, environ=self._environ, on_notification=self._notified, diagnostics=self.diagnostics
                 )
                 async with self._open_engine(opening) as engine:
-                    self.listing = await listings.read(engine)
+                    self.listing = listings.masked(await listings.read(engine), self.safe)
                     scope.deadline, self._opening = float("inf"), None
-                    self._engine, self._info = engine, engine.info
+                    self._engine, self._info = engine, _masked(engine.info, self.safe)
                     self.seconds = anyio.current_time() - started
                     was_ready = anyio.current_time()
                     self._to(Happening.CONNECTED)
@@ -265,7 +266,7 @@ class Connection:
             await anyio.sleep(RELIST_DEBOUNCE)
             self._relist = anyio.Event()
             try:
-                self.listing = await listings.read(engine)
+                self.listing = listings.masked(await listings.read(engine), self.safe)
             except (CallError, ConnectionLost) as error:
                 _log.warning("%s: its changed lists could not be read: %s", self.name, error)
                 continue
@@ -312,6 +313,10 @@ def _follows(error: ToolbayError, *, retrying: bool) -> Happening:
     if isinstance(error, AuthRequired):
         return Happening.AUTH_REQUIRED
     return Happening.LOST if retrying and getattr(error, "retriable", True) else Happening.REFUSED
+
+
+def _masked(info: ServerInfo, safe: Callable[[str], str]) -> ServerInfo:
+    return replace(info, name=safe(info.name), version=safe(info.version), instructions=safe(info.instructions))
 
 
 def _told(connection: Connection) -> ServerChanged:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from toolbay._text import line
 from toolbay.errors import CallError, ServerError
@@ -22,6 +24,7 @@ _LISTS = (
     ("prompts", "prompts/list", "prompts"),
 )
 """Capability, method, and the key of the items in the result."""
+_IDENTITY = frozenset({"name", "uri", "uriTemplate"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +70,32 @@ async def read(engine: Engine) -> Listing:
         prompts=found["prompts"],
         complaints=tuple(complaints),
     )
+
+
+def masked(listing: Listing, safe: Callable[[str], str]) -> Listing:
+    """The listing without the secrets that `safe` knows: a server may tell of what it was given. Names and URIs stay."""
+    items = (listing.tools, listing.resources, listing.templates, listing.prompts)
+    whole = json.dumps(items, ensure_ascii=False)
+    complaints = tuple(safe(text) for text in listing.complaints)
+    if safe(whole) == whole:
+        return replace(listing, complaints=complaints)
+    tools, resources, templates, prompts = (tuple(_masked(item, safe) for item in listed) for listed in items)
+    return Listing(tools=tools, resources=resources, templates=templates, prompts=prompts, complaints=complaints)
+
+
+def _masked(item: Json, safe: Callable[[str], str]) -> Json:
+    return {key: value if key in _IDENTITY else redacted(value, safe) for key, value in item.items()}
+
+
+def redacted(value: Any, safe: Callable[[str], str]) -> Any:
+    """`value` with every text in it passed through `safe`; keys stay."""
+    if isinstance(value, str):
+        return safe(value)
+    if isinstance(value, list):
+        return [redacted(item, safe) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: redacted(item, safe) for key, item in cast("Json", value).items()}
+    return value
 
 
 async def _pages(engine: Engine, method: str, key: str, complaints: list[str]) -> tuple[Json, ...]:
