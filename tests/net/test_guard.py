@@ -236,8 +236,7 @@ def test_any_text_is_a_target_or_a_refusal(text: str) -> None:
     """Attack 9: nothing that a server advertises makes the guard fail in another way."""
     try:
         found = target(f"http://{text}")
-    except BlockedAddress as error:
-        assert "\n" not in str(error)
-    else:
-        assert found.host.isascii()
-        assert target(found.origin) == found
+    except BlockedAddress:
+        return
+    assert found.host.isascii()
+    assert target(found.origin) == found

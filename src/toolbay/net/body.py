@@ -139,7 +139,8 @@ class Bounded(httpx2.AsyncByteStream):
         try:
             piece = await self._next() if self._inflater is None else await self._unpacked(self._inflater)
         except _BadPackingError as error:
-            raise self._refused(str(error)) from None
+            failure = self._refused(str(error))
+            raise failure from failure.__cause__
         self._given += len(piece)
         if self._limit is not None and self._given > self._limit:
             raise self._refused(f"more than {self._limit // 2**20} MB")

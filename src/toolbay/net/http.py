@@ -200,13 +200,13 @@ class _AtHome(httpx2.AsyncBaseTransport):
     def __init__(self, inner: httpx2.AsyncBaseTransport, home: Target, headers: Mapping[str, str]) -> None:
         self._inner = inner
         self._home = home
-        self._ours = set(httpx2.Headers(dict(headers)).multi_items())
+        self._ours = {(name.lower(), value) for name, value in httpx2.Headers(dict(headers)).raw}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url = request.url
         there = Target(url.scheme, url.raw_host.decode("ascii"), url.port or {"https": 443}.get(url.scheme, 80))
         if not within(self._home, there):
-            request.headers = httpx2.Headers([item for item in request.headers.multi_items() if item not in self._ours])
+            request.headers = httpx2.Headers([item for item in request.headers.raw if (item[0].lower(), item[1]) not in self._ours])
         return await self._inner.handle_async_request(request)
 
     async def aclose(self) -> None:
@@ -253,7 +253,8 @@ def _answer(request: httpx2.Request, goal: Target, found: httpcore2.Response, bo
     if sum(len(name) + len(value) for name, value in found.headers) > HEADERS_LIMIT:
         raise refused(f"{goal.origin} answered with more than {HEADERS_LIMIT // 1024} kB of headers")
     headers = httpx2.Headers(found.headers)
-    packings = [name for part in headers.get_list("content-encoding", split_commas=True) if (name := part.strip().lower()) != "identity"]
+    named = [name.strip().lower() for name in headers.get_list("content-encoding", split_commas=True)]
+    packings = [name for name in named if name not in ("", "identity")]
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     stream: httpx2.AsyncByteStream
     if packings in ([], ["gzip"], ["x-gzip"]):
@@ -264,7 +265,7 @@ def _answer(request: httpx2.Request, goal: Target, found: httpcore2.Response, bo
     else:
         shown = ", ".join(packings)[:60]
         raise refused(f"{goal.origin} packed its answer as {shown}, which was not asked for; the request has been carried out")
-    if packings:
+    if named:
         dropped = ("content-encoding", "content-length")
         headers = httpx2.Headers([item for item in headers.raw if item[0].decode("latin-1").lower() not in dropped])
     extensions = cast("dict[str, Any]", found.extensions)  # pyright: ignore[reportUnknownMemberType]
