@@ -108,7 +108,8 @@ class Kept:
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
             if not self._gone:
-                self._keeper.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    self._keeper.kill()
                 await anyio.to_thread.run_sync(sweep, self._mark)
             with anyio.move_on_after(SWEEP):
                 await exit_of(self._keeper)
@@ -119,12 +120,7 @@ class Kept:
     async def _until(self, condition: Callable[[], bool]) -> None:
         self._read()
         while not (condition() or self._over):
-            # A copy for each who waits: an event loop takes one waiter a descriptor.
-            mine = os.dup(self._report)
-            try:
-                await anyio.wait_readable(mine)
-            finally:
-                os.close(mine)
+            await _readable(self._report)
             self._read()
 
     def _read(self) -> None:
@@ -150,6 +146,20 @@ class Kept:
                 self._returncode = int(number)
             elif word == b"gone":
                 self._gone = True
+
+
+async def _readable(descriptor: int) -> None:
+    """Return when there is something to read, or after a moment where the process is out of descriptors."""
+    try:
+        # A copy for each who waits: an event loop takes one waiter a descriptor.
+        mine = os.dup(descriptor)
+    except OSError:
+        await anyio.sleep(0.05)
+        return
+    try:
+        await anyio.wait_readable(mine)
+    finally:
+        os.close(mine)
 
 
 async def keep(launch: Launch, mark: str) -> tuple[anyio.abc.Process, Kept]:
