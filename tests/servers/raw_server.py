@@ -44,6 +44,7 @@ def arguments() -> argparse.Namespace:
     add("--ignore-sigterm", action="store_true", help="do not end on SIGTERM")
     add("--spawn-child", action="store_true", help="start a process of our own that outlives its input; its pid is an effect: child PID")
     add("--effects", type=Path, metavar="FILE", help="a line for every tool that acted, by name")
+    add("--definitions", type=Path, metavar="FILE", help="JSON of further keys of tools, by name; read anew for every list")
     add("--journal", type=Path, metavar="FILE", help="a line of JSON for every message that came in")
     return parser.parse_args()
 
@@ -113,6 +114,9 @@ class Server:
             listed = [_tool(name) for name in self.tools]
             if self.options.bad_tool:
                 listed.insert(0, {"name": "bad", "inputSchema": {"properties": 5}, "annotations": {"readOnlyHint": "yes please"}})
+        if self.options.definitions and self.options.definitions.exists():
+            further = json.loads(self.options.definitions.read_text(encoding="utf-8"))
+            listed = [{**tool, **further.get(tool["name"], {})} for tool in listed]
         if self.options.endless_pages:
             return {"tools": listed, "nextCursor": "1"}
         return {"tools": listed, "nextCursor": str(number + 1)} if number + 1 < self.options.pages else {"tools": listed}

@@ -33,12 +33,14 @@ def run(  # noqa: PLR0917  (typer's form: one parameter an option)
     as_json: Annotated[bool, typer.Option("--json", help="The answer with its calls, as JSON at the end.")] = False,
     wait: Annotated[str, typer.Option("--wait", metavar="SECONDS|all", help="How long to wait for servers once one is ready.")] = "3",
     tools: Annotated[str, typer.Option("--tools", metavar="GLOB", help="Only tools whose names match (several: a,b).")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Approve every call of this run that needs approval.")] = False,
 ) -> None:
     if session and newest:
         raise typer.BadParameter("--session and --continue exclude each other.")
     asked = _question(" ".join(words or ["-"]))
     invoked = invocation(context)
-    invoked.finish(lambda: _run(invoked, asked, session="" if newest else session or None, as_json=as_json, wait=wait, tools=tools))
+    going_on = "" if newest else session or None
+    invoked.finish(lambda: _run(invoked, asked, session=going_on, as_json=as_json, wait=wait, tools=tools, yes=yes))
 
 
 def _question(word: str) -> str:
@@ -51,8 +53,9 @@ def _question(word: str) -> str:
     return word.strip()
 
 
-async def _run(invoked: Invocation, question: str, *, session: str | None, as_json: bool, wait: str, tools: str) -> int:
+async def _run(invoked: Invocation, question: str, *, session: str | None, as_json: bool, wait: str, tools: str, yes: bool) -> int:
     """`session` is an id, None for a new conversation, empty for the newest."""
+    from toolbay.cli.approving import approver  # noqa: PLC0415
     from toolbay.cli.narrowing import NarrowedTools, Selection  # noqa: PLC0415
     from toolbay.cli.running import Opening, all_failed, moving, opened, wanted_wait  # noqa: PLC0415
     from toolbay.cli.views import CallsView  # noqa: PLC0415
@@ -60,7 +63,8 @@ async def _run(invoked: Invocation, question: str, *, session: str | None, as_js
     terminal = invoked.terminal
     selection = Selection(tools)
     config = invoked.config()
-    async with opened(invoked, Opening(quiet=wanted_wait(wait), chatty=True), config) as app:
+    opening = Opening(quiet=wanted_wait(wait), chatty=True, approver=approver(terminal, yes=yes))
+    async with opened(invoked, opening, config) as app:
         if all_failed(app):
             terminal.error("none of the servers could be started, so nothing was asked (toolbay test NAME says more).")
             return SERVER_FAILED

@@ -31,14 +31,19 @@ def chat(
 
 
 async def _chat(invoked: Invocation, session: str | None, wait: str) -> int:
+    from toolbay.cli.approving import AtTerminal, Nobody  # noqa: PLC0415
     from toolbay.cli.asking import conversation_of  # noqa: PLC0415
     from toolbay.cli.dialogue import Dialogue  # noqa: PLC0415
     from toolbay.cli.lines import Pipe  # noqa: PLC0415
     from toolbay.cli.running import Opening, opened, wanted_wait  # noqa: PLC0415
     from toolbay.config import home  # noqa: PLC0415
 
-    async with opened(invoked, Opening(quiet=wanted_wait(wait), chatty=True)) as app:
+    # The dialogue hears what is typed during a turn, and hands on what answers a question.
+    asker = AtTerminal(invoked.terminal, listens=False) if invoked.terminal.interactive else None
+    opening = Opening(quiet=wanted_wait(wait), chatty=True, approver=asker or Nobody(invoked.terminal))
+    async with opened(invoked, opening) as app:
         dialogue = Dialogue(invoked, app, conversation_of(app, session), await app.runner())
+        dialogue.asker = asker
         _greet(dialogue)
         if invoked.terminal.interactive:
             from toolbay.cli.keyboard import Keyboard  # noqa: PLC0415  (prompt_toolkit is for people)

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from toolbay.cli.invocation import DONE, FAILED, invocation
-from toolbay.cli.terminal import GREEN, RED, YELLOW, plural
+from toolbay.cli.pinning import UNPINNED_HINT
+from toolbay.cli.terminal import DIM, GREEN, RED, YELLOW, plural
 
 group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -58,27 +59,35 @@ def show(
 def check(context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     from toolbay.config import load  # noqa: PLC0415
     from toolbay.config.models import InvalidServer  # noqa: PLC0415
+    from toolbay.lock import FILE_NAME, Lock  # noqa: PLC0415
 
     invoked = invocation(context)
     terminal = invoked.terminal
     config = load(invoked.config_path)
     servers = config.tools.mcp_servers
     broken = {name: server.reason for name, server in servers.items() if isinstance(server, InvalidServer)}
+    lock = Lock.load(config.path.parent / FILE_NAME if config.path else None)
+    failed = FAILED if broken or lock.fault else DONE
     if as_json:
         problems = [{"where": problem.where, "text": problem.text} for problem in config.problems]
+        problems += [{"where": FILE_NAME, "text": lock.fault}] if lock.fault else []
         invalid = [{"server": name, "text": reason} for name, reason in broken.items()]
         terminal.json(
             {"path": str(config.path) if config.path else None, "problems": problems, "invalid": invalid, "servers": len(servers)}
         )
-        raise typer.Exit(FAILED if broken else DONE)
+        raise typer.Exit(failed)
     for name, reason in broken.items():
         terminal.write(f"✗ tools.mcpServers.{name}: {reason}", RED)
     for problem in config.problems:
         terminal.write(f"! {problem.where}: {problem.text}", YELLOW)
+    if lock.fault:
+        terminal.write(f"✗ {lock.fault}", RED)
     where = str(config.path) if config.path else "no configuration file"
     counted = f"{plural(len(servers), 'server')}, {len(broken)} invalid, {plural(len(config.problems), 'warning')}"
-    terminal.write(f"{where}: {counted}", "" if broken or config.problems else GREEN)
-    raise typer.Exit(FAILED if broken else DONE)
+    terminal.write(f"{where}: {counted}", "" if failed or config.problems else GREEN)
+    if servers and not lock.is_present:
+        terminal.say(UNPINNED_HINT, DIM)
+    raise typer.Exit(failed)
 
 
 @group.command("schema", help="The JSON Schema of the configuration file, for editors.")

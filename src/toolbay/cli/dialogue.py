@@ -21,6 +21,7 @@ from toolbay.errors import BadCall, ToolbayError
 if TYPE_CHECKING:
     from toolbay.agent.runner import Runner
     from toolbay.app import App, PromptInfo
+    from toolbay.cli.approving import AtTerminal
     from toolbay.sessions import Session
 
 _META: Final = 60
@@ -37,6 +38,8 @@ class Dialogue:
         self.runner = runner
         self.model_name = app.model_name
         self.over = False
+        self.asker: AtTerminal | None = None
+        """Who waits for an answer while a call needs approval."""
 
     async def hear(self, line: str) -> None:
         """Do what a line says. What goes wrong is told; the chat goes on."""
@@ -119,6 +122,8 @@ class Dialogue:
         """What a person says while a turn runs."""
         if text == "/stop":
             turn.cancel()
+        elif self.asker is not None and self.asker.hear(text):
+            pass
         elif text.startswith("/"):
             self.terminal.say("(meanwhile only /stop is understood)", DIM)
         elif text:

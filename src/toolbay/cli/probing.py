@@ -53,9 +53,11 @@ async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
         ready = status.state == "ready"
         tools = [tool.wire_name for tool in app.registry.tools.values() if tool.server == name and tool.kind == "tool"]
         if as_json:
-            terminal.json(_described(name, status, tools))
+            terminal.json({**_described(name, status, tools), "quarantined": [one.what for one in app.fleet.quarantine]})
         elif ready:
             _tell(invoked, status, tools)
+            for finding in app.fleet.quarantine:
+                terminal.write(f"✗ not offered: {finding.what} ({finding.reason}; toolbay lock --check {name} shows it)", RED)
         else:
             _tell_failure(invoked, status)
         return DONE if ready else SERVER_FAILED

@@ -10,6 +10,7 @@ from typing import Final
 
 import anyio
 
+from toolbay.agent.approvals import Approver
 from toolbay.app import App
 from toolbay.cli.invocation import Invocation
 from toolbay.cli.terminal import Terminal
@@ -30,6 +31,7 @@ class Opening:
     quiet: float | None = None
     """Seconds without news after which the wait ends if a server is ready; None waits for all."""
     chatty: bool = False
+    approver: Approver | None = None
 
 
 @asynccontextmanager
@@ -40,7 +42,7 @@ async def opened(invocation: Invocation, opening: Opening, config: Config | None
         ConfigError: the configuration cannot be used.
     """
     terminal = invocation.terminal
-    app = App(config or invocation.config(), model=invocation.model, only=opening.only)
+    app = App(config or invocation.config(), model=invocation.model, only=opening.only, approver=opening.approver)
     view = ServersView(terminal, chatty=opening.chatty or terminal.verbosity > 0)
     with app.events.listen(view):
         async with app:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, Invocation, invocation
+from toolbay.cli.pinning import UNPINNED_HINT
 from toolbay.cli.servers import known_server
+from toolbay.cli.terminal import DIM
 from toolbay.errors import BadCall
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ async def _tools(invoked: Invocation, pattern: str, server: str, *, full: bool, 
         else:
             rows = [(tool.name, tool.server or "(built in)", _mark(tool.hints), first_line(tool.description)) for tool in found]
             terminal.table(("tool", "server", "r/o", "what"), rows)
+        if found and not as_json and not app.fleet.lock.is_present:
+            terminal.say(UNPINNED_HINT, DIM)
         return SERVER_FAILED if all_failed(app) else DONE
 
 
@@ -158,7 +162,7 @@ async def _called(invoked: Invocation, app: App, tool: Tool, words: list[str], t
     view = CallsView(terminal, calls=terminal.verbosity > 0)
     with app.events.listen(view):
         async with moving(terminal, lambda: view.status):
-            result = await app.call(tool.name, arguments)
+            result = await app.call(tool.name, arguments, by_hand=True)
     give_result(terminal, result, as_json=as_json)
     return FAILED if result.is_error else DONE
 

@@ -6,7 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from toolbay.cli.terminal import DIM, GREEN, RED, YELLOW, Terminal, one_line, plural
-from toolbay.events import CallFinished, CallProgressed, CallStarted, Event, Notice, ServerChanged, ServerLog, TextArrived
+from toolbay.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallFinished,
+    CallProgressed,
+    CallStarted,
+    Event,
+    Notice,
+    ServerChanged,
+    ServerLog,
+    TextArrived,
+)
 from toolbay.types import Progress
 
 _HEAD_LINES: Final = 3
@@ -73,13 +84,16 @@ class CallsView:
         self._steps: dict[str, tuple[int, str | None]] = {}
         self._running: dict[str, str] = {}
         self._writing = False
+        self._asking = False
         self.text = ""
         """All that was streamed."""
         self.calls: list[CallFinished] = []
 
     @property
     def status(self) -> str:
-        """What is being waited for; empty while text arrives."""
+        """What is being waited for; empty while text arrives, and while a person is asked."""
+        if self._asking:
+            return ""
         if self._running:
             return "; ".join(self._running.values())
         return "" if self._writing else "thinking"
@@ -98,6 +112,8 @@ class CallsView:
                     self._terminal.end_line()
                 if self._show_calls:
                     self._terminal.say(f"→ {event.tool} {one_line(event.arguments, _LINE)}", DIM)
+            case ApprovalAsked() | ApprovalAnswered():
+                self._asking = isinstance(event, ApprovalAsked)
             case CallProgressed():
                 self._progress(event.call_id, event.tool, event.progress)
             case CallFinished():
