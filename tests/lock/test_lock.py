@@ -185,6 +185,7 @@ def test_attack_02_a_corrupt_entry_costs_that_server_until_it_is_accepted_anew(t
         {"args": ["--root /data"]},
         {"cwd": "/elsewhere"},
         {"env": {"LD_PRELOAD": "x"}},
+        {"sandbox": "soft"},
         {"type": "streamableHttp", "url": "https://files.example/mcp"},
     ],
 )

@@ -76,14 +76,14 @@ def _plain(value: Any) -> Any:
 
 
 def identity(config: ServerConfig) -> str:
-    """A digest of what is launched or reached: command, arguments, folder and the names of variables; or origin and path.
+    """A digest of what is launched or reached: command, arguments, folder, names of variables, sandbox; or origin and path.
 
     Values of the environment, headers and queries are no part of it: they are secrets, and are changed without harm.
     Arguments are taken whole, so that no spelling of another program passes as this one.
     """
     if config.type is TransportType.STDIO:
         names = sorted({*config.env, *config.inherit_env})
-        return digest(["stdio", config.command, list(config.args), config.cwd, names])
+        return digest(["stdio", config.command, list(config.args), config.cwd, names, config.sandbox])
     try:
         parts = urlsplit(config.url)
         port = parts.port or _PORTS.get(parts.scheme)
