@@ -37,6 +37,8 @@ ANOTHER: dict[str, Any] = {
     "sampling": True,
     "elicitation": True,
     "sandbox": "strict",
+    "sandbox_paths": ("/srv/data:rw",),
+    "sandbox_network": True,
     "ssrf_whitelist": ("10.0.0.0/8",),
     "auth": {"kind": "oauth"},
     "description": "files",

@@ -25,6 +25,8 @@ CONNECTION = frozenset(
         "sampling",
         "elicitation",
         "sandbox",
+        "sandbox_paths",
+        "sandbox_network",
         "ssrf_whitelist",
         "auth",
         "protocol_version",

@@ -93,6 +93,7 @@ def test_every_field_is_read_in_camel_case_and_in_snake_case() -> None:
         "startupTimeout": 7, "toolTimeouts": {"aB": 1}, "maxTimeout": 9, "inheritEnv": ["X"], "ssrfWhitelist": ["10.0.0.0/8"],
         "protocolVersion": "legacy", "restart": {"maxAttempts": 2}, "retry": "never", "approval": {"tool": "always"}, "roots": ["/r"],
         "sampling": True, "elicitation": True, "sandbox": "soft", "description": "d", "disabled": True, "trusted": True,
+        "sandboxPaths": ["~/a:rw"], "sandboxNetwork": True,
     }  # fmt: skip
     snake = {"".join(f"_{c.lower()}" if c.isupper() else c for c in key): value for key, value in camel.items()}
     snake["restart"] = {"max_attempts": 2}

@@ -14,8 +14,8 @@ import pytest
 from support import servers
 from toolbay.config.models import ServerConfig
 from toolbay.errors import LaunchFailed
-from toolbay.upstream.launch import POSIX_ENV, environment, normalise_windows, prepare
 from toolbay.upstream.keeping import MARK
+from toolbay.upstream.launch import POSIX_ENV, environment, normalise_windows, prepare
 from toolbay.upstream.process import spawn
 
 

@@ -98,7 +98,11 @@ class ServerConfig(Section):
     elicitation: bool = False
     """Whether the server may ask the person."""
     sandbox: Literal["none", "soft", "strict"] = "none"
-    """stdio: how far the program is shut in."""
+    """stdio: how far the program is shut in: not at all, by limits, or behind walls (bubblewrap, Linux) without network and home."""
+    sandbox_paths: tuple[str, ...] = ()
+    """stdio, `strict`: files and folders that it may read, such as "~/notes"; with ":rw" at the end it may write them too."""
+    sandbox_network: bool = False
+    """stdio, `strict`: whether it may use the network."""
     ssrf_whitelist: tuple[str, ...] = ()
     """sse, streamableHttp: address ranges (CIDR) that the network guard lets this server use."""
     auth: Mapping[str, Any] | str | None = None

@@ -15,6 +15,7 @@ from toolbay.config.models import TransportType
 from toolbay.upstream.engine import Engine, Opening
 from toolbay.upstream.launch import prepare
 from toolbay.upstream.process import spawn
+from toolbay.upstream.sandbox import confined
 
 
 @asynccontextmanager
@@ -27,7 +28,7 @@ async def official(opening: Opening) -> AsyncGenerator[Engine]:
     async with AsyncExitStack() as stack:
         child = None
         if opening.config.type is TransportType.STDIO:
-            child = await stack.enter_async_context(spawn(prepare(opening.config, opening.environ)))
+            child = await stack.enter_async_context(spawn(confined(prepare(opening.config, opening.environ), opening.config)))
             opening.diagnostics.pid = child.pid
             opening.diagnostics.stderr = lambda: child.stderr.lines
         sdk = await anyio.to_thread.run_sync(importlib.import_module, "toolbay.upstream.sdk")

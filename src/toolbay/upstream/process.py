@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import logging
 import os
 import signal
 import sys
@@ -37,6 +38,8 @@ KILL_GRACE = 0.5
 """Seconds that the kernel gets to end what was killed."""
 _FOR_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 """Errors of the operating system that say nothing about the command: it is short of something at this moment."""
+
+_log = logging.getLogger("toolbay.upstream")
 
 
 class Child:
@@ -165,6 +168,8 @@ async def _start(launch: Launch, *, kept: bool) -> tuple[anyio.abc.Process, Hold
     with anyio.CancelScope(shield=True):
         if kept:
             return await keeping.keep(launch, mark)
+        if launch.confinement:
+            _log.warning("%s runs without the limits of its sandbox: they need Linux and /proc", launch.shown)
         process = await anyio.open_process(launch.argv, env=dict(launch.env), cwd=launch.cwd, start_new_session=os.name != "nt")
         if sys.platform == "win32":
             from toolbay.upstream.jobs import Held  # noqa: PLC0415 - nothing elsewhere needs it
