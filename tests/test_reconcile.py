@@ -40,6 +40,7 @@ ANOTHER: dict[str, Any] = {
     "sandbox_paths": ("/srv/data:rw",),
     "sandbox_network": True,
     "ssrf_whitelist": ("10.0.0.0/8",),
+    "fake_ip": ("198.18.0.0/15",),
     "auth": {"kind": "oauth"},
     "description": "files",
     "protocol_version": "legacy",

@@ -24,7 +24,7 @@ from toolbay.agent.approvals import Approvals, Approver, Remembered, Surrounding
 from toolbay.artifacts import Artifacts
 from toolbay.config import Config, data_home
 from toolbay.config import load as load_config
-from toolbay.config.models import ServerConfig
+from toolbay.config.models import InvalidServer, ServerConfig, ToolsConfig
 from toolbay.errors import ConfigError
 from toolbay.events import Events
 from toolbay.fleet import Fleet, Reloaded, ServerStatus
@@ -155,10 +155,11 @@ class App:
         return entry if isinstance(entry, ServerConfig) else None
 
     async def _apply(self, *, wait: bool) -> Reloaded:
-        servers = self.config.tools.mcp_servers
-        wanted = {name: entry for name, entry in servers.items() if self._only is None or name in self._only}
+        tools = self.config.tools
+        chosen = {name: entry for name, entry in tools.mcp_servers.items() if self._only is None or name in self._only}
+        wanted = {name: _with_network(entry, tools) for name, entry in chosen.items()}
         lock = Lock.load(self.config.path.parent / FILE_NAME if self.config.path else None)
-        return await self.fleet.apply(wanted, secrets=self.config.secrets, budget=self.config.tools.result_budget, lock=lock, wait=wait)
+        return await self.fleet.apply(wanted, secrets=self.config.secrets, budget=tools.result_budget, lock=lock, wait=wait)
 
     async def reload(self, config: Config | None = None) -> Reloaded:
         """Go on with another configuration: the given one, or what its file says now (LIF-4).
@@ -313,6 +314,14 @@ class App:
         if waiting:
             parts.append(f"Still starting, their tools may come later: {', '.join(waiting)}.")
         return "\n\n".join(part for part in parts if part)
+
+
+def _with_network(entry: ServerConfig | InvalidServer, tools: ToolsConfig) -> ServerConfig | InvalidServer:
+    """The entry with what every server may reach besides."""
+    if isinstance(entry, InvalidServer) or not (tools.ssrf_whitelist or tools.fake_ip):
+        return entry
+    ranges = {"ssrf_whitelist": (*tools.ssrf_whitelist, *entry.ssrf_whitelist), "fake_ip": (*tools.fake_ip, *entry.fake_ip)}
+    return entry.model_copy(update=ranges)
 
 
 def _resource(server: str, item: Json, key: str) -> ResourceInfo:

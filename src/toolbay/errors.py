@@ -79,19 +79,23 @@ class CallError(ToolbayError):
 
 
 class ServerError(CallError):
-    """The server answered with a JSON-RPC error: its `code`, its message (bounded, cleaned) and `data`."""
+    """The server answered with a JSON-RPC error: its `code`, its message (bounded, cleaned) and `data`.
 
-    def __init__(self, message: str, *, code: int = 0, data: Any = None) -> None:
+    `ran` tells whether the call took effect: True, False where the answer says that it was refused before, None where nobody knows.
+    """
+
+    def __init__(self, message: str, *, code: int = 0, data: Any = None, ran: bool | None = True) -> None:
         super().__init__(message)
         self.code = code
         self.data = data
+        self.ran = ran
 
 
 class Busy(ServerError):
     """The server did not take the call and asked to be called again in `retry_after` seconds (HTTP 429 or 503 with Retry-After)."""
 
-    def __init__(self, message: str, *, code: int, retry_after: float) -> None:
-        super().__init__(message, code=code)
+    def __init__(self, message: str, *, code: int, retry_after: float, ran: bool | None = False) -> None:
+        super().__init__(message, code=code, ran=ran)
         self.retry_after = retry_after
 
 

@@ -28,6 +28,7 @@ CONNECTION = frozenset(
         "sandbox_paths",
         "sandbox_network",
         "ssrf_whitelist",
+        "fake_ip",
         "auth",
         "protocol_version",
     }

@@ -245,7 +245,9 @@ def _outcome(error: ToolbayError) -> Outcome:
     """Whether the call that raised `error` took effect."""
     if isinstance(error, ConnectionLost | CallTimeout):
         return Outcome.UNKNOWN if error.sent else Outcome.NOT_EXECUTED
-    return Outcome.EXECUTED if isinstance(error, ServerError) else Outcome.NOT_EXECUTED
+    if isinstance(error, ServerError) and error.ran is not False:
+        return Outcome.EXECUTED if error.ran else Outcome.UNKNOWN
+    return Outcome.NOT_EXECUTED
 
 
 def _failed(text: str, outcome: Outcome) -> ToolResult:

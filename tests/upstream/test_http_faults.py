@@ -199,18 +199,26 @@ async def test_what_the_server_answers_is_never_repeated() -> None:
         assert server.effects["echo"] == 1
 
 
-@pytest.mark.parametrize("status", [429, 503])
-async def test_a_server_that_asks_for_patience_gets_it_within_the_deadline(status: int) -> None:
-    """CAL-4: 429 and 503 honour Retry-After within the deadline."""
+@pytest.mark.parametrize(("status", "tool", "repeatable"), [(429, "note", False), (503, "echo", True)])
+async def test_a_server_that_asks_for_patience_gets_it_within_the_deadline(status: int, tool: str, repeatable: bool) -> None:
+    """CAL-4: 429 and 503 honour Retry-After within the deadline; a 429 says that the call was not taken."""
     async with served() as (server, link):
-        server.steps["note"] = [Step(kind="status", status=status, headers={"Retry-After": "1"}), Step(effect=True)]
-        assert await link.call("note", {"text": "later"}) == "later"
-        assert server.effects["note"] == 1
-        server.steps["note"] = [Step(kind="status", status=status, headers={"Retry-After": "3600"}), Step(effect=True)]
-        error = await link.outcome("note", patience=5, ceiling=10)
+        server.steps[tool] = [Step(kind="status", status=status, headers={"Retry-After": "1"}), Step(effect=True)]
+        assert await link.call(tool, {"text": "later"}, repeatable=repeatable) == "later"
+        assert server.effects[tool] == 1
+        server.steps[tool] = [Step(kind="status", status=status, headers={"Retry-After": "3600"}), Step(effect=True)]
+        error = await link.outcome(tool, patience=5, ceiling=10, repeatable=repeatable)
         assert isinstance(error, ServerError)
         assert "wait 3600 s" in str(error)
-        assert server.effects["note"] == 1, "an hour is not waited, and nothing sent before its time"
+        assert server.effects[tool] == 1, "an hour is not waited, and nothing sent before its time"
+
+
+async def test_a_call_that_a_failing_server_may_have_run_is_not_repeated_for_its_patience() -> None:
+    """CAL-3: of a 503 nobody knows whether the call was carried out."""
+    async with served() as (server, link):
+        server.steps["note"] = [Step(kind="status", status=503, headers={"Retry-After": "1"}, effect=True), Step(effect=True)]
+        assert isinstance(await link.outcome("note"), ServerError)
+        assert server.effects["note"] == 1
 
 
 async def test_a_session_that_the_server_ended_is_replaced_and_the_call_not_repeated() -> None:

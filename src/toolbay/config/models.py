@@ -105,6 +105,8 @@ class ServerConfig(Section):
     """stdio, `strict`: whether it may use the network."""
     ssrf_whitelist: tuple[str, ...] = ()
     """sse, streamableHttp: address ranges (CIDR) that the network guard lets this server use."""
+    fake_ip: tuple[str, ...] = ()
+    """sse, streamableHttp: ranges of a proxy on this machine that answers every DNS question with an address of its own."""
     auth: Mapping[str, Any] | str | None = None
     """sse, streamableHttp: how to log in."""
     description: str = ""
@@ -140,6 +142,8 @@ class ToolsConfig(Section):
     """The servers by name."""
     ssrf_whitelist: tuple[str, ...] = ()
     """Address ranges (CIDR) that the network guard lets every server use."""
+    fake_ip: tuple[str, ...] = ()
+    """Ranges of a proxy on this machine that answers every DNS question with an address of its own, such as 198.18.0.0/15."""
     result_budget: int = Field(default=16_000, ge=500)
     """Characters of one result that a model is shown; the rest is kept as a file that it can read on in."""
     artifacts: ArtifactsConfig = ArtifactsConfig()

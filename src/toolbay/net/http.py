@@ -17,6 +17,7 @@ import httpcore2
 import httpx2
 
 from toolbay.errors import BlockedAddress
+from toolbay.net import logs
 from toolbay.net.body import BODY_LIMIT, Body, Bounded, Door, Nothing, Source, refused
 from toolbay.net.dial import Dialler
 from toolbay.net.guard import DEFAULT_PORTS, MAX_REDIRECTS, Parts, Policy, Target, check_addresses, check_redirect, check_url, within
@@ -31,8 +32,8 @@ HEADERS_LIMIT = 64 * 1024
 """Bytes of an answer's headers."""
 FETCH_LIMIT = 1024 * 1024
 """Bytes of a document that `get` reads."""
-LOCAL = Policy(whitelist=("127.0.0.0/8", "::1/128"))
-"""For a client that was given no policy: the public internet and this machine."""
+PUBLIC = Policy()
+"""The public internet and nothing else."""
 _ANYWHERE = Policy(whitelist=("0.0.0.0/0", "::/0"))
 """For proxies, which people set: any address but the metadata services."""
 
@@ -77,7 +78,7 @@ def client(
     *,
     headers: Mapping[str, str] | None = None,
     wrap: Wrap | None = None,
-    policy: Policy = LOCAL,
+    policy: Policy = PUBLIC,
     proxy: str | None = None,
     resolver: Resolver | None = None,
     network: httpcore2.AsyncNetworkBackend | None = None,
@@ -90,6 +91,7 @@ def client(
     proxy's URL for everything but this machine, "" for none, None for what the environment says. `resolver` looks names up,
     `network` opens sockets to the addresses that passed, `tls` says which certificates are trusted.
     """
+    logs.shorten()
     proxies = Proxies.from_environment() if proxy is None else Proxies.everywhere(proxy)
     network = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend()) if network is None else network
     transport: httpx2.AsyncBaseTransport = Guarded(policy, proxies, resolver or SystemResolver(), network, tls or _tls())

@@ -248,7 +248,8 @@ def _told(error: CallError | ConnectionLost | ConnectionFailed, what: str, conne
         return CallTimeout(connection.safe(f"{what} of {server} failed: {error}; {told}"), sent=error.sent)
     if isinstance(error, ServerError):
         code = f" {error.code}" if error.code else ""
-        return ServerError(connection.safe(f"{server} answered {what} with an error{code}: {error}"), code=error.code, data=error.data)
+        text = connection.safe(f"{server} answered {what} with an error{code}: {error}")
+        return ServerError(text, code=error.code, data=error.data, ran=error.ran)
     if isinstance(error, ConnectionFailed):
         return type(error)(connection.safe(f"{what} was not called: {error}"), server=server, retriable=error.retriable)
     return type(error)(connection.safe(f"{what} of {server} failed: {error}"))

@@ -152,15 +152,19 @@ class Connection:
             try:
                 return await engine.request(method, params, budget=left, on_progress=on_progress)
             except Busy as busy:
-                if last or anyio.current_time() + busy.retry_after > started + budget.timeout:
+                in_time = anyio.current_time() + busy.retry_after <= started + budget.timeout
+                if last or not in_time or (busy.ran is not False and not self._repeats(repeatable)):
                     raise
                 await anyio.sleep(busy.retry_after)
             except ConnectionLost as error:
                 lost = error
-                if last or (lost.sent and not repeatable and self.config.retry != "always"):
+                if last or (lost.sent and not self._repeats(repeatable)):
                     raise
                 await self._left(engine)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _repeats(self, repeatable: bool) -> bool:
+        return repeatable or self.config.retry == "always"
 
     async def _ready(self, patience: float) -> Engine:
         with anyio.move_on_after(patience):

@@ -7,7 +7,16 @@ from collections.abc import Callable
 
 from toolbay._text import excerpt, line
 from toolbay.config.models import ServerConfig, TransportType
-from toolbay.errors import CallError, CallTimeout, ConnectionFailed, ConnectionLost, HandshakeFailed, LaunchFailed, ToolbayError
+from toolbay.errors import (
+    BlockedAddress,
+    CallError,
+    CallTimeout,
+    ConnectionFailed,
+    ConnectionLost,
+    HandshakeFailed,
+    LaunchFailed,
+    ToolbayError,
+)
 from toolbay.upstream.engine import Diagnostics
 
 _log = logging.getLogger("toolbay.upstream")
@@ -41,12 +50,13 @@ def explain(
         )
     if isinstance(cause, CallError):
         return HandshakeFailed(safe(f"{name} refused the handshake: {cause}{_polluted(diagnostics)}"), server=name)
+    if cause is None and failure is not None:
+        cause = _foreign(failure, config)
+    if isinstance(cause, ConnectionFailed):
+        return type(cause)(safe(f"{name}: {cause}"), server=name, retriable=cause.retriable)
     if cause is not None:
-        return cause
+        return type(cause)(safe(f"{name}: {cause}"))
     if failure is not None:
-        other = _foreign(failure, config)
-        if other is not None:
-            return type(other)(safe(f"{name}: {other}"), server=name, retriable=other.retriable)
         _log.error("%s: an unexpected error while connecting", name, exc_info=failure)
         return ConnectionFailed(safe(f"{name} could not be connected: {line(_innermost(failure), 300)}"), server=name)
     return ConnectionFailed(f"{name} could not be connected", server=name)
@@ -63,7 +73,7 @@ def _ours(failure: BaseException | None) -> ToolbayError | None:
     return None
 
 
-def _foreign(failure: BaseException, config: ServerConfig) -> ConnectionFailed | None:
+def _foreign(failure: BaseException, config: ServerConfig) -> ConnectionFailed | BlockedAddress | None:
     """What the HTTP library met while the first stream was opened (SSE opens one before any request)."""
     if config.type is TransportType.STDIO:
         return None
@@ -77,7 +87,7 @@ def _foreign(failure: BaseException, config: ServerConfig) -> ConnectionFailed |
             return told if isinstance(told, ConnectionFailed) else HandshakeFailed(str(told))
         if isinstance(cause, httpx2.TransportError):
             told = unreachable(cause, config.url)
-            return told if isinstance(told, ConnectionFailed) else None
+            return told if isinstance(told, (ConnectionFailed, BlockedAddress)) else None
     return None
 
 

@@ -74,14 +74,18 @@ def refused_status(status: int, headers: httpx2.Headers, body: str, url: str) ->
         mend = "it wants credentials: set an Authorization header in `headers`" if status == 401 else "access was denied"
         return AuthRequired(f"{where} answered HTTP {status}, {mend}{said}", retriable=False)
     if status == 404:
-        return ServerError(f"{where} answered HTTP 404: there is no MCP endpoint at this address{said}", code=404)
+        return ServerError(f"{where} answered HTTP 404: there is no MCP endpoint at this address{said}", code=404, ran=False)
     if status == 405:
-        return ServerError(f"{where} answered HTTP 405: it does not take this kind of MCP transport; try `type: sse`{said}", code=405)
+        text = f"{where} answered HTTP 405: it does not take this kind of MCP transport; try `type: sse`{said}"
+        return ServerError(text, code=405, ran=False)
+    # A request that is refused as such was not carried out (RFC 9110, 15.5); of a failing server nobody knows.
+    ran = False if status < 500 else None
     wait = headers.get("retry-after", "")
     if wait.isdecimal() and len(wait) < 10:
         text = f"{where} answered HTTP {status} (it asks to wait {wait} s){said}"
-        return Busy(text, code=status, retry_after=float(wait)) if status in (429, 503) else ServerError(text, code=status)
-    return ServerError(f"{where} answered HTTP {status}{said}", code=status)
+        asked = Busy(text, code=status, retry_after=float(wait), ran=ran)
+        return asked if status in (429, 503) else ServerError(text, code=status, ran=ran)
+    return ServerError(f"{where} answered HTTP {status}{said}", code=status, ran=ran)
 
 
 def _is_html(headers: httpx2.Headers) -> bool:
@@ -195,7 +199,7 @@ class Faults(httpx2.AsyncBaseTransport):
             what = (
                 "with no answer (HTTP 202)" if response.status_code == 202 else f"with {kind or 'an unnamed content type'} instead of JSON"
             )
-            return self._fail(request, request_id, ServerError(f"{shown_url(url)} answered {what}", code=response.status_code))
+            return self._fail(request, request_id, ServerError(f"{shown_url(url)} answered {what}", code=response.status_code, ran=None))
         try:
             body = await _read(response, BODY_LIMIT)
         except _TooLarge:
@@ -208,7 +212,9 @@ class Faults(httpx2.AsyncBaseTransport):
         reply = _reply(body)
         if reply is None or str(reply.get("id")) not in (str(request_id), "None"):
             what = "JSON that is no JSON-RPC answer" if reply is None else "the answer to another request"
-            return self._fail(request, request_id, ServerError(f"{shown_url(url)} answered with {what}", code=response.status_code))
+            return self._fail(
+                request, request_id, ServerError(f"{shown_url(url)} answered with {what}", code=response.status_code, ran=None)
+            )
         return _buffered(request, response, json.dumps({**reply, "id": request_id}).encode() if reply.get("id") != request_id else body)
 
     async def _judge_error(self, request: httpx2.Request, request_id: Any, response: httpx2.Response) -> httpx2.Response:
@@ -243,7 +249,10 @@ class Faults(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-def _broken(error: BaseException, url: str) -> ConnectionLost:
+def _broken(error: BaseException, url: str) -> ToolbayError:
+    """Why an answer did not come to its end. One that was refused on the way in carries the reason with it."""
+    if isinstance(error.__cause__, ServerError):
+        return error.__cause__
     where = shown_url(url)
     if isinstance(error, (httpx2.ReadTimeout, httpx2.WriteTimeout)):
         return ConnectionLost(f"{where} stopped sending")

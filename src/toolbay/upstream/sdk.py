@@ -32,6 +32,8 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
     LOG_LEVEL_META_KEY,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
@@ -62,6 +64,8 @@ from toolbay.upstream.transports import Line, connect
 CLIENT_INFO: Json = {"name": "toolbay", "version": version("toolbay")}
 DISCOVER_TIMEOUT = 12.0
 """Seconds for the probe of a server's era over HTTP: more than connecting may take, so that it is told where that fails."""
+REJECTED = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, -32020, -32021, -32022})
+"""Codes that say, by contract, that a request was refused before anything was done."""
 RELISTEN_DELAYS = (1.0, 5.0, 30.0)
 """Seconds before a change subscription that ended is asked for again."""
 
@@ -151,8 +155,8 @@ class Session:
             return self._lost(sent=entry.sent)
         if error.code == PARSE_ERROR and self._opening.config.type is not TransportType.STDIO:
             # The SDK's own words of an answer that it could not read are a validator's dump.
-            return ServerError("its answer is no JSON-RPC message", code=error.code)
-        return ServerError(one_line(error.message, 500) or "no message", code=error.code, data=error.data)
+            return ServerError("its answer is no JSON-RPC message", code=error.code, ran=None)
+        return ServerError(one_line(error.message, 500) or "no message", code=error.code, data=error.data, ran=error.code not in REJECTED)
 
     def _told(self, fault: ToolbayError, entry: Entry) -> ToolbayError:
         if isinstance(fault, ConnectionFailed) and self._info.protocol and not isinstance(fault, AuthRequired):

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.errors import ConnectionLost, ToolbayError
 from toolbay.net import http
+from toolbay.net.guard import Policy
 from toolbay.upstream.engine import Opening
 from toolbay.upstream.faults import Faults
 from toolbay.upstream.ledger import Ledger
@@ -116,17 +117,24 @@ async def _over_http(config: ServerConfig, ledger: Ledger, line: Line) -> AsyncG
         return Faults(inner, ledger, on_dead=line.dead, wakes=False)
 
     async with (
-        http.client(headers=config.headers, wrap=wrap) as client,
+        http.client(headers=config.headers, wrap=wrap, policy=_policy(config)) as client,
         streamable_http_client(config.url, http_client=client, max_sse_event_size=SSE_EVENT_LIMIT) as streams,
     ):
         yield streams
 
 
+def _policy(config: ServerConfig) -> Policy:
+    """Where the server's client may go. Raises BlockedAddress for a URL that is refused whatever it resolves to."""
+    return http.policy_for(config.url, whitelist=config.ssrf_whitelist, fake_ip=config.fake_ip)
+
+
 @asynccontextmanager
 async def _over_sse(config: ServerConfig, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
+    policy = _policy(config)
+
     def factory(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
         del timeout, auth  # ours decide
-        return http.client(headers=headers, wrap=lambda inner: Faults(inner, ledger, on_dead=line.dead, wakes=True))
+        return http.client(headers=headers, wrap=lambda inner: Faults(inner, ledger, on_dead=line.dead, wakes=True), policy=policy)
 
     async with sse_client(config.url, headers=dict(config.headers), httpx_client_factory=factory) as streams:
         yield streams
