@@ -16,7 +16,7 @@ class Quarantine:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._known: dict[str, tuple[Listing, str, Verdicts]] = {}
+        self._known: dict[str, tuple[Listing, Verdicts]] = {}
 
     @property
     def lock(self) -> Lock:
@@ -33,9 +33,9 @@ class Quarantine:
         if offered is None or connection.listing is None:
             return UNPINNED
         known = self._known.get(connection.name)
-        if known is None or known[0] is not connection.listing or known[1] != offered.instructions:
-            known = self._known[connection.name] = (connection.listing, offered.instructions, self._lock.judge(offered))
-        return known[2]
+        if known is None or known[0] is not connection.listing:
+            known = self._known[connection.name] = (connection.listing, self._lock.judge(offered))
+        return known[1]
 
     def offered(self, connection: Connection) -> Offered | None:
         """A server as it is now, for `Lock.accept`; None while it is not there."""

@@ -159,7 +159,7 @@ def test_attack_02_a_corrupt_lock_file_fails_closed(tmp_path: Path) -> None:
         assert not verdicts.offers(Kind.TOOL, "read"), text[:40]
         assert not verdicts.allows(("resources", "notes://any"))
         assert not verdicts.instructions
-        assert str(path) in verdicts.notice
+        assert f"the lock file {path} cannot be read" in verdicts.notice
         with pytest.raises(ConfigError, match="cannot be read"):
             lock.accept(offered(READ))
         assert path.read_text(encoding="utf-8") == text
@@ -173,7 +173,9 @@ def test_attack_02_a_corrupt_entry_costs_that_server_until_it_is_accepted_anew(t
     document["servers"]["files"]["tools"]["read"]["sha256"] = ""
     path.write_text(json.dumps(document), encoding="utf-8")
     lock = Lock.load(path)
-    assert not lock.judge(offered(READ)).offers(Kind.TOOL, "read")
+    verdicts = lock.judge(offered(READ))
+    assert not verdicts.offers(Kind.TOOL, "read")
+    assert "its entry in the lock file" in verdicts.notice
     assert lock.accept(offered(READ)).save().judge(offered(READ)).findings == ()
 
 
