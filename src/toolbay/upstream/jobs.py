@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import sys
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ EXTENDED_LIMIT_INFORMATION = 9
 """JobObjectExtendedLimitInformation (winnt.h)."""
 PROCESS_TERMINATE, PROCESS_SET_QUOTA = 0x0001, 0x0100
 """What AssignProcessToJobObject wants of a process's handle."""
+
+_log = logging.getLogger("toolbay.upstream")
 
 
 class _BasicLimits(ctypes.Structure):
@@ -135,8 +138,9 @@ class Held:
         try:
             self._job = Job(kernel or kernel32())
             self._job.take(process.pid)
-        except OSError:
-            self._drop()  # the server itself is still ended by its own handle
+        except OSError as error:
+            _log.warning("what process %d starts may outlive it: %s", process.pid, error)
+            self._drop()
 
     @property
     def pid(self) -> int:
