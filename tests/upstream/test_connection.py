@@ -401,6 +401,27 @@ async def test_a_call_that_was_sent_and_then_finds_no_server_says_that_it_was_se
     assert lines(effects) == ["note"]
 
 
+@pytest.mark.parametrize("mode", ["sse", "http"])
+async def test_a_server_behind_an_address_that_is_killed_comes_back(mode: Any) -> None:
+    """LIF-2, CAL-5: over SSE the end of the stream says it at once; over HTTP the next call finds it."""
+    port = servers.free_port()
+    with ExitStack() as stack:
+        running = stack.enter_context(servers.sdk2_serving(mode, port))
+        async with linked(
+            running.entry, protocol_version="legacy", restart={"first_delay": 0.05, "max_delay": 0.2, "max_attempts": 100}
+        ) as link:
+            assert await link.call("echo", {"text": "here"}) == "here"
+            running.kill()
+            if mode == "http":
+                assert isinstance(await link.outcome("note", {"text": "x"}, patience=0.5), CallTimeout | ConnectionLost | ConnectionFailed)
+            with anyio.fail_after(30):
+                while link.heard.states[2:] == []:
+                    await link.connection._changed.wait()
+            assert link.heard.states[:3] == ["connecting", "ready", "waiting"]
+            await anyio.to_thread.run_sync(stack.enter_context, servers.sdk2_serving(mode, port))
+            assert await link.call("echo", {"text": "back"}) == "back"
+
+
 async def test_a_server_that_was_given_up_stays_so_until_somebody_asks(tmp_path: Path) -> None:
     """LIF-2: its tools go when it is given up, a call says that nothing was sent, and it comes back with them."""
     async with linked(raw("--effects", tmp_path / "effects"), restart={"enabled": False}) as link:
