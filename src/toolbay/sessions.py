@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
+from uuid import uuid4
 
 import anyio.to_thread
 
@@ -81,10 +82,10 @@ def unanswered(call: ToolCall, note: str) -> Message:
 
 
 class MemoryConversation:
-    """A conversation that is kept nowhere."""
+    """A conversation that is kept nowhere. Without an `id` it makes up one of its own."""
 
-    def __init__(self, messages: Iterable[Message] = (), *, id: str = "memory") -> None:  # noqa: A002 - the Protocol's word
-        self.id = id
+    def __init__(self, messages: Iterable[Message] = (), *, id: str = "") -> None:  # noqa: A002 - the Protocol's word
+        self.id = id or uuid4().hex
         self._messages = list(messages)
 
     @property

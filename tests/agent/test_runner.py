@@ -44,7 +44,7 @@ async def test_a_turn_calls_tools_until_the_model_answers() -> None:
     )
     conversation = MemoryConversation()
     done = await Runner(model, FakeTools({"add": lambda a, b: str(a + b)}), events=Events()).run(conversation, "1 + 2?")
-    assert (done.text, done.steps, done.stopped) == ("It is 3.", 2, "")
+    assert (done.text, done.steps, done.stopped, done.error) == ("It is 3.", 2, "", "")
     assert done.usage == Usage(input_tokens=14, output_tokens=5)
     assert [message.role for message in done.messages] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
     assert tuple(conversation.messages) == done.messages
@@ -265,6 +265,42 @@ async def test_turns_of_one_conversation_follow_each_other() -> None:
     assert [message.text for message in conversation.messages if message.role is not Role.TOOL] == ["first", "", "one", "second", "two"]
 
 
+async def test_two_peoples_conversations_never_meet() -> None:
+    """RUN-4: what is said to one is not taken by another's turn, and none waits for another, even where their ids are equal."""
+    assert MemoryConversation().id != MemoryConversation().id
+    alice, bob = MemoryConversation(id="same"), MemoryConversation(id="same")
+    both = anyio.Event()
+    answering: list[str] = []
+
+    async def answer(request: ModelRequest) -> str:
+        answering.append(request.messages[-1].text)
+        if len(answering) == 2:
+            both.set()
+        await both.wait()
+        return "Heard."
+
+    runner = Runner(FakeModel([answer] * 3), FakeTools({}), events=Events())
+    assert not runner.post(bob, "Bob's secret")
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            group.start_soon(runner.run, alice, "I am Alice")
+            group.start_soon(runner.run, bob, "I am Bob")
+    assert [message.text for message in alice.messages] == ["I am Alice", "Heard."]
+    assert [message.text for message in bob.messages] == ["Bob's secret", "I am Bob", "Heard."]
+
+
+async def test_what_a_listener_raises_is_not_laid_at_the_models_door() -> None:
+    """RUN-1: a reader that has gone away (`| head`) is no failure of the model, and leaves as what it is."""
+    events = Events()
+
+    def gone(event: Event) -> None:
+        if isinstance(event, TextArrived):
+            raise BrokenPipeError
+
+    with events.listen(gone), pytest.raises(BrokenPipeError):
+        await Runner(FakeModel(["Hello."]), FakeTools({}), events=events).run(MemoryConversation(), "go")
+
+
 class Stopping(MemoryConversation):
     """A conversation with a point at which it can be cancelled on either side of keeping a group."""
 
@@ -410,7 +446,8 @@ async def test_a_model_that_fails_ends_the_turn_and_leaves_nothing_half(pieces: 
     with anyio.fail_after(20):
         done = await Runner(Whole(*pieces), FakeTools({}), events=Events()).run(conversation, "go")
     assert done.stopped == "error"
-    assert says in done.text
+    assert says in done.error
+    assert done.text == done.error
     assert "secret" not in done.text
     assert [message.text for message in conversation.messages] == ["go"]
 

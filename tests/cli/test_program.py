@@ -95,11 +95,12 @@ def test_an_error_is_a_sentence_and_a_traceback_is_for_those_who_ask(tmp_path: P
     assert "Traceback" in toolbay("tools", cwd=tmp_path, env={"TOOLBAY_DEBUG": "1"}).stderr
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, configure: Configure) -> None:
+@pytest.mark.parametrize("words", [["tools", "--json"], ["-q", "--model", "offline", "run", "hello"]])
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, configure: Configure, words: list[str]) -> None:
     """CLI: `| head` ends quietly."""
     configure(time=servers.time())
     program = subprocess.Popen(
-        [sys.executable, "-m", "toolbay", "tools", "--json"],
+        [sys.executable, "-m", "toolbay", *words],
         cwd=tmp_path,
         env=environment(tmp_path),
         stdout=subprocess.PIPE,

@@ -58,9 +58,9 @@ class Limits:
 class Turn:
     """What a turn came to: the answer, or why there is none.
 
-    `stopped` is empty, `limit` (the answer was given without tools) or `error` (`text` is the sentence that says why);
-    a turn that was cancelled raises, and says `cancelled` in its `TurnFinished` event. `steps` counts model requests,
-    `messages` is what the turn appended.
+    `stopped` is empty, `limit` (the answer was given without tools) or `error` (`error` is the sentence that says why,
+    and `text` is the same); a turn that was cancelled raises, and says `cancelled` in its `TurnFinished` event. `steps`
+    counts model requests, `messages` is what the turn appended.
     """
 
     text: str
@@ -68,6 +68,7 @@ class Turn:
     stopped: str
     usage: Usage
     messages: tuple[Message, ...]
+    error: str = ""
 
 
 class Conversation(Protocol):
@@ -90,8 +91,13 @@ class Conversation(Protocol):
 
 @dataclass(kw_only=True)
 class _Desk:
-    """What belongs to a conversation while turns of it run or wait."""
+    """What belongs to a conversation while turns of it run or wait.
 
+    It is found by the conversation itself, and not by its id, which another one may have as well; holding it here keeps
+    its place in memory, by which it is found, from being another's.
+    """
+
+    conversation: Conversation
     lock: anyio.Lock = field(default_factory=anyio.Lock)
     posted: list[str] = field(default_factory=list[str])
     turns: int = 0
@@ -139,14 +145,14 @@ class Runner:
         self._events = events
         self._limits = limits
         self._instructions = instructions
-        self._desks: dict[str, _Desk] = {}
+        self._desks: dict[int, _Desk] = {}
 
     def post(self, conversation: Conversation, text: str) -> bool:
         """Say `text` to a turn that is under way: it is taken at the turn's next step.
 
         False where no turn runs; it is then taken at the beginning of the next one.
         """
-        desk = self._desks.setdefault(conversation.id, _Desk())
+        desk = self._desks.setdefault(id(conversation), _Desk(conversation=conversation))
         if text.strip():
             desk.posted.append(text)
         return desk.turns > 0
@@ -157,7 +163,7 @@ class Runner:
         Cancelling ends it at once: calls that run are cancelled, each call of the last reply is answered by what it came
         to or by a note that it was stopped, and the cancellation propagates.
         """
-        desk = self._desks.setdefault(conversation.id, _Desk())
+        desk = self._desks.setdefault(id(conversation), _Desk(conversation=conversation))
         desk.turns += 1
         try:
             async with desk.lock:
@@ -165,7 +171,7 @@ class Runner:
         finally:
             desk.turns -= 1
             if not desk.turns and not desk.posted:
-                self._desks.pop(conversation.id, None)
+                self._desks.pop(id(conversation), None)
 
     async def _turn(self, state: _State, text: str) -> Turn:
         session = state.conversation.id
@@ -185,7 +191,8 @@ class Runner:
             self._events.publish(TurnFinished(session=session, text=state.text, steps=state.steps, stopped=stopped))
         usage = Usage(input_tokens=state.input_tokens, output_tokens=state.output_tokens)
         appended = tuple(state.conversation.messages[state.began :])
-        return Turn(text=state.text, steps=state.steps, stopped=stopped, usage=usage, messages=appended)
+        error = state.text if stopped == "error" else ""
+        return Turn(text=state.text, steps=state.steps, stopped=stopped, usage=usage, messages=appended, error=error)
 
     async def _work(self, state: _State, text: str) -> str:
         """Run the turn to its end; why it stopped short, or nothing."""
@@ -237,17 +244,7 @@ class Runner:
         state.arrived.clear()
         instructions = "\n\n".join(part for part in (self._instructions(), also) if part)
         request = build(instructions, state.conversation.messages, tools.values(), history_tokens=self._limits.history_tokens)
-        name, before = self._model.name, _cancellations()
-        try:
-            reply = await self._receive(state, request)
-        except ToolbayError:
-            raise
-        except anyio.get_cancelled_exc_class():
-            if _is_cancelled(before):
-                raise
-            raise ModelError(f"The model {name} broke off its reply; ask again.") from None
-        except Exception as error:  # a model's library may raise anything, and it must not cost the conversation
-            raise ModelError(f"The model {name} failed in a way that was not foreseen ({type(error).__name__}); ask again.") from error
+        reply = await self._receive(state, request)
         if not state.arrived:
             self._show(state, reply.text)
         state.input_tokens += reply.usage.input_tokens
@@ -256,7 +253,7 @@ class Runner:
 
     async def _receive(self, state: _State, request: ModelRequest) -> Reply:
         reply: Reply | None = None
-        async with _closing(self._model.stream(request)) as pieces:
+        async with _closing(self._pieces(request)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, TextDelta):
                     self._show(state, piece.text)
@@ -267,6 +264,22 @@ class Runner:
         if reply is None:
             raise ModelError(f"The model {self._model.name} ended its reply in the middle; ask again.")
         return reply
+
+    async def _pieces(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Reply]:
+        """What the model streams. Whatever goes wrong in it is a `ModelError`; what its listeners raise is not its fault."""
+        name, before = self._model.name, _cancellations()
+        try:
+            async with _closing(self._model.stream(request)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except ToolbayError:
+            raise
+        except anyio.get_cancelled_exc_class():
+            if _is_cancelled(before):
+                raise
+            raise ModelError(f"The model {name} broke off its reply; ask again.") from None
+        except Exception as error:  # a model's library may raise anything, and it must not cost the conversation
+            raise ModelError(f"The model {name} failed in a way that was not foreseen ({type(error).__name__}); ask again.") from error
 
     def _show(self, state: _State, text: str) -> None:
         if text:
