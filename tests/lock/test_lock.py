@@ -188,6 +188,8 @@ def test_attack_02_a_corrupt_entry_costs_that_server_until_it_is_accepted_anew(t
         {"cwd": "/elsewhere"},
         {"env": {"LD_PRELOAD": "x"}},
         {"sandbox": "soft"},
+        {"sandboxPaths": ["/:rw"]},
+        {"sandboxNetwork": True},
         {"type": "streamableHttp", "url": "https://files.example/mcp"},
     ],
 )

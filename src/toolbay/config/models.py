@@ -88,7 +88,10 @@ class ServerConfig(Section):
     restart: RestartPolicy = RestartPolicy()
     """How it is brought back when it goes away."""
     approval: Literal["never", "writes", "always"] | Mapping[str, Literal["never", "always"]] = "never"
-    """Whether a person is asked before a call: never, for tools that write, always, or by tool."""
+    """Whether a person is asked before a call of the agent: `never`, before tools that write (`writes`), `always`, or by tool.
+
+    By tool: the server's own names, wrapped names or patterns; what no entry names is not asked about.
+    """
     trusted: bool = False
     """Whether what the server says of its tools (read-only, idempotent) is believed where it matters."""
     roots: tuple[str, ...] = ()

@@ -83,7 +83,8 @@ def identity(config: ServerConfig) -> str:
     """
     if config.type is TransportType.STDIO:
         names = sorted({*config.env, *config.inherit_env})
-        return digest(["stdio", config.command, list(config.args), config.cwd, names, config.sandbox])
+        walls = [config.sandbox, sorted(config.sandbox_paths), config.sandbox_network]
+        return digest(["stdio", config.command, list(config.args), config.cwd, names, walls])
     try:
         parts = urlsplit(config.url)
         port = parts.port or _PORTS.get(parts.scheme)

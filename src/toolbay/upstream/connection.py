@@ -75,6 +75,8 @@ class Connection:
         """Called when `state` has changed; as above."""
         self.admit: Callable[[Subject | None], None] = lambda _subject: None
         """Asked right before a capability (None: none) is used; raises `BadCall` where that must not be, as the server is now."""
+        self.info = ServerInfo()
+        """What the server said of itself when it was last ready."""
         self.diagnostics = Diagnostics()
         self.seconds = 0.0
         """How long the last start took."""
@@ -83,7 +85,6 @@ class Connection:
         self._environ = environ
         self._secrets = secrets
         self._engine: Engine | None = None
-        self._info = ServerInfo()
         self._stop = anyio.Event()
         self._again = anyio.Event()
         self._changed = anyio.Event()
@@ -92,11 +93,6 @@ class Connection:
         self._opening: anyio.CancelScope | None = None
 
     # -- what others may ask ------------------------------------------------------------------------------------------
-
-    @property
-    def info(self) -> ServerInfo:
-        """What the server said of itself when it was last ready."""
-        return self._info
 
     def stop(self) -> None:
         """Ask the owner to close; `wait_closed` tells when it has. Idempotent."""
@@ -234,7 +230,7 @@ class Connection:
                 async with self._open_engine(opening) as engine:
                     self.listing = listings.masked(await listings.read(engine), self.safe)
                     scope.deadline, self._opening = float("inf"), None
-                    self._engine, self._info = engine, _masked(engine.info, self.safe)
+                    self._engine, self.info = engine, _masked(engine.info, self.safe)
                     self.seconds = anyio.current_time() - started
                     was_ready = anyio.current_time()
                     self._to(Happening.CONNECTED)
