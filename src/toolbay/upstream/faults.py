@@ -172,7 +172,8 @@ class Faults(httpx2.AsyncBaseTransport):
             response = await self._inner.handle_async_request(request)
         except NOT_SENT as error:
             reason = unreachable(error, url)
-            self._on_dead(reason)
+            if not isinstance(error, httpx2.PoolTimeout):  # too much of our own at once says nothing about the server
+                self._on_dead(reason)
             return self._fail(request, request_id, reason)
         except httpx2.TransportError as error:
             return self._fail(request, request_id, _broken(error, url))
