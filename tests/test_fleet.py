@@ -18,12 +18,14 @@ import pytest
 from support import servers
 from support.connections import Heard, raw
 from support.processes import MARK, alive, children, eventually, leftovers, marked
+from toolbay import App, parse
 from toolbay.artifacts import Artifacts
 from toolbay.config.models import InvalidServer, ServerConfig
 from toolbay.errors import ConfigError
 from toolbay.events import Events, Notice, ServerChanged, ToolsChanged
 from toolbay.fleet import Fleet, Reloaded
 from toolbay.registry import Registry
+from toolbay.testing import MemoryServer, in_memory
 from toolbay.types import CallContext, Json, ToolResult
 
 pytestmark = pytest.mark.anyio
@@ -409,3 +411,15 @@ async def test_a_status_can_be_shown_to_people(tmp_path: Path) -> None:
         assert (status.stderr, status.description, status.type) == (("hello from stderr",), "For tests.", "stdio")
         assert status.seconds > 0
         assert json.dumps(status.stderr)
+
+
+@pytest.mark.parametrize("raised", [ValueError("mine"), KeyError("k"), ConfigError("theirs")])
+async def test_what_the_user_of_an_app_raises_leaves_it_as_it_is(raised: Exception) -> None:
+    """LIF-1: the servers are closed, and the error is the one that was raised, not a group of it."""
+    server = MemoryServer()
+    with pytest.raises(type(raised)) as caught:
+        async with App(parse({"mcpServers": {"s": {"command": "memory"}}}), open_engine=in_memory({"s": server})) as app:
+            await app.settle()
+            raise raised
+    assert caught.value is raised
+    assert app.servers["s"].state == "closed"

@@ -122,7 +122,9 @@ class Fleet:
             # A second Ctrl-C passes every shield. Whoever leaves, leaves the group: it waits for all owners, however often it is cut.
             await self._group.__aexit__(type(cut), cut, cut.__traceback__)
             raise
-        return await self._group.__aexit__(kind, error, trace)
+        # No owner raises, so the group has nothing to say of what its user raised: who is told of it, would wrap it.
+        await self._group.__aexit__(None, None, None)
+        return None
 
     # -- what there is ------------------------------------------------------------------------------------------------
 

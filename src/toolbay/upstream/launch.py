@@ -16,8 +16,11 @@ from typing import Literal
 from toolbay.config.models import ServerConfig
 from toolbay.errors import LaunchFailed
 
-POSIX_ENV = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LANGUAGE", "TMPDIR", "TZ")
+CERTIFICATES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_DIR", "SSL_CERT_FILE")
+"""Where this machine keeps the certificates it trusts: no secrets, and without them nothing behind a company's proxy starts."""
+POSIX_ENV = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LANGUAGE", "TMPDIR", "TZ", *CERTIFICATES)
 WINDOWS_ENV = (
+    *CERTIFICATES,
     "APPDATA",
     "COMSPEC",
     "HOMEDRIVE",
