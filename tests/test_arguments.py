@@ -418,6 +418,14 @@ def test_names_changed_for_the_model_are_changed_back() -> None:
     assert restore('{"a": 1}', {}) == '{"a": 1}'
 
 
+def test_half_a_character_is_refused_where_it_stands() -> None:
+    """SCH-3, SCH-4: a lone surrogate is no text that could be sent; a schema that holds one judges nothing."""
+    assert "lone surrogate" in problems({"count": 1, "name": "half a pair \ud83d"})[0]
+    assert repair(SCHEMA, {"count": "1", "name": "\ud83d"}) == {"count": "1", "name": "\ud83d"}
+    with pytest.raises(BadSchema, match="no JSON"):
+        compile(only({"type": "\ud83d"}))
+
+
 def test_validators_are_kept() -> None:
     """SCH-3: a schema is prepared once."""
     assert compile(dict(SCHEMA)) is compile(json.loads(json.dumps(SCHEMA)))

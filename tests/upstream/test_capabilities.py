@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import AsyncGenerator
@@ -191,6 +192,49 @@ async def test_what_one_capability_has_wrong_costs_only_it_and_is_said(tmp_path:
         assert text.count(f"'{word}'") == 1
     prompt = next(offer.tool for offer in found.offers if offer.key.name == "p")
     assert (prompt.input_schema["required"], list(prompt.input_schema["properties"])) == (["a"], ["a", "b"])
+
+
+ODD: tuple[Any, ...] = (
+    None, 5, -1, 10**400, True, "", "a", "\ud800x", [], [1], [None], {}, {"a": 1}, {"title": 5}, [{"name": "x"}], [{"name": 5}],
+    [{"name": "a", "description": 5, "required": "x"}], {"properties": 5}, {"type": "object", "properties": {"a": "string"}, "required": 5},
+    {"type": "object", "properties": {"a": {"enum": [1, None, "x"], "type": 5}}},
+    {"type": "object", "properties": {"a": {"type": "array", "items": {"$ref": "#/properties/a"}}}},
+    {"taskSupport": ["required"]}, {"readOnlyHint": {}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("tools", "description title inputSchema outputSchema annotations execution icons _meta"),
+        ("resources", "uri title description annotations mimeType size _meta"),
+        ("templates", "uriTemplate title description annotations _meta"),
+        ("prompts", "title description arguments _meta"),
+    ],
+)
+async def test_any_field_may_hold_any_json(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, fields: str) -> None:
+    """SCH-3, CFG-6: whatever stands in a field costs at most what it stands in."""
+    for field, value in itertools.product(fields.split(), ODD):
+        odd = {"name": "odd", "uri": "u://odd", "uriTemplate": "u://{odd}", field: value}
+        found = offers(tmp_path, **{kind: [odd, {"name": "good", "uri": "u://good", "uriTemplate": "u://good/{x}"}]})
+        assert found.offers[-1].key.name == "good", (field, value)
+        assert len(found.offers) == 2 or found.complaints, (field, value)
+    assert caplog.text == ""
+
+
+async def test_what_nobody_foresaw_costs_its_item_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """CFG-6: the last guard; it is logged, so that somebody mends it."""
+
+    class Unforeseen(dict[str, Any]):
+        def get(self, key: str, default: Any = None) -> Any:
+            if key == "inputSchema":
+                raise RuntimeError("nobody foresaw this")
+            return super().get(key, default)
+
+    found = offers(tmp_path, tools=[Unforeseen(name="odd"), {"name": "good"}])
+    assert [offer.key.name for offer in found.offers] == ["good"]
+    assert found.complaints == ("its tool 'odd' is left out: it is of a form that was not foreseen (the log says more)",)
+    assert "nobody foresaw this" in caplog.text
 
 
 async def test_a_tool_without_a_description_has_one(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from support.instances import Instances
+from support.nullables import denullable
 from toolbay import _schemas, arguments
 from toolbay.types import Kind
 from toolbay.upstream.naming import Key, assign, sanitised, wrapped
-from toolbay.upstream.schema import Normalised, UntranslatableSchema, denullable, normalise
+from toolbay.upstream.schema import Normalised, UntranslatableSchema, normalise
 
 
 @pytest.fixture(scope="module")

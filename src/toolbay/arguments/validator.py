@@ -70,7 +70,9 @@ class Validator:
         if _schemas.nests_deeper(value):
             return f"arguments: nest deeper than {_schemas.MAX_NESTING} levels; send a flatter value."
         try:
-            size = len(json.dumps(value, allow_nan=False))
+            size = len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
+        except UnicodeEncodeError:
+            return "arguments: hold half of a character (a lone surrogate); send text that is whole."
         except (TypeError, ValueError):
             return "arguments: hold something that is no JSON, such as NaN; send plain JSON."
         if size > _schemas.MAX_BYTES:
@@ -95,7 +97,8 @@ def compile(schema: Json) -> Validator:  # noqa: A001  # `arguments.compile` rea
     if _schemas.nests_deeper(schema):
         raise BadSchema(f"it nests deeper than {_schemas.MAX_NESTING} levels")
     try:
-        text = json.dumps(schema, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(schema, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+        text.encode()
     except (TypeError, ValueError):
         raise BadSchema("it holds something that is no JSON") from None
     if len(text) > _schemas.MAX_BYTES:

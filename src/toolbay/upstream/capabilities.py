@@ -5,6 +5,7 @@ Everything here is read leniently: what one capability has wrong costs that capa
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +21,8 @@ from toolbay.upstream.engine import Budget
 from toolbay.upstream.listing import redacted
 from toolbay.upstream.naming import Key, wrapped
 from toolbay.upstream.schema import UntranslatableSchema, normalise
+
+_log = logging.getLogger(__name__)
 
 DESCRIPTION_LIMIT = 4_000
 """Characters of one description; the longest seen has 14,000, and every model request would carry it."""
@@ -56,13 +59,24 @@ class Maker:
         if listing is None:
             return Offers(offers=(), complaints=())
         self._complaints = list(listing.complaints)
-        made = [
-            *(self._tool(item) for item in listing.tools),
-            *(self._resource(item) for item in listing.resources),
-            *(self._template(item) for item in listing.templates),
-            *(self._prompt(item) for item in listing.prompts),
-        ]
+        kinds = (
+            ("tool", self._tool, listing.tools),
+            ("resource", self._resource, listing.resources),
+            ("resource template", self._template, listing.templates),
+            ("prompt", self._prompt, listing.prompts),
+        )
+        made = [self._one(what, make, item) for what, make, items in kinds for item in items]
         return Offers(offers=tuple(offer for offer in made if offer is not None), complaints=tuple(self._complaints))
+
+    def _one(self, what: str, make: Callable[[Json], Offer | None], item: Json) -> Offer | None:
+        try:
+            return make(item)
+        except Exception:
+            # Nothing is known to get here. What a stranger lists must never cost the other servers, so nothing may.
+            _log.exception("a %s of %s could not be offered", what, self._connection.name)
+            name = line(str(item.get("name")), 80)
+            self._complaints.append(f"its {what} {name!r} is left out: it is of a form that was not foreseen (the log says more)")
+            return None
 
     # -- the kinds ----------------------------------------------------------------------------------------------------
 

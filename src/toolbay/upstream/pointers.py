@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from toolbay import _schemas
 from toolbay._schemas import Node
+from toolbay.upstream.shapes import sound
+
+MAX_STEPS = 50_000
+"""What translating one schema may cost: alternatives of alternatives double with every level."""
 
 
 class UntranslatableSchema(ValueError):
@@ -19,21 +23,26 @@ class UntranslatableSchema(ValueError):
 
 
 class Document:
-    """A schema as its server sent it, and a place under `$defs` for everything in it that is pointed at.
+    """A schema without what is malformed in it, and a place under `$defs` for everything in it that is pointed at.
+
+    `dropped` names the keywords that were malformed.
 
     A pointer to an entry of the root's `$defs` keeps its name; every other one is given the name
     `ref_<first 12 hex of the SHA-256 of the pointer>` (SCH-1).
     """
 
     def __init__(self, root: Node) -> None:
-        self.root = root
-        self.draft = _schemas.draft_of(root)
-        named = root.get("$defs")
-        self._named: Node = cast("Node", named) if isinstance(named, dict) else {}
+        self.dropped: dict[str, None] = {}
+        self.root: Node = sound(root, self.dropped)
+        self.draft = _schemas.draft_of(self.root)
+        self._named: Node = self.root.get("$defs", {})
         self._targets: dict[str, Any] = {}
         self._places: dict[tuple[str, ...], str] = {}
+        self._sound = set(_nodes(self.root))
+        self._strange: dict[tuple[str, ...], Any] = {}
+        self._steps = 0
         try:
-            self._references = _schemas.References(root)
+            self._references = _schemas.References(self.root)
         except _schemas.BadReference as error:
             raise UntranslatableSchema(str(error)) from None
 
@@ -74,11 +83,38 @@ class Document:
         taken = {*self._named, *self._places.values()}
         return next(name for size in range(12, len(digest) + 1) if (name := f"ref_{digest[:size]}") not in taken)
 
+    def spend(self, steps: int = 1) -> None:
+        """Count work that may multiply.
+
+        Raises:
+            UntranslatableSchema: it is too much.
+        """
+        self._steps += steps
+        if self._steps > MAX_STEPS:
+            raise UntranslatableSchema("its alternatives or references multiply")
+
     def _locate(self, reference: str) -> tuple[tuple[str, ...], Any]:
         try:
-            return self._references.locate(reference)
+            path, target = self._references.locate(reference)
         except _schemas.BadReference as error:
             raise UntranslatableSchema(str(error)) from None
+        if not isinstance(target, dict) or id(cast("Node", target)) in self._sound:
+            return path, cast("Any", target)
+        # A place that is no schema until something points at it, such as one under a keyword that nobody knows.
+        if path not in self._strange:
+            self._strange[path] = sound(target, self.dropped)
+            self.spend(sum(1 for _ in _nodes(self._strange[path])))
+        return path, self._strange[path]
+
+
+def _nodes(schema: Any) -> Iterator[int]:
+    """The identities of all schemas in `schema` that are objects."""
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield id(cast("Node", node))
+            waiting.extend(child for _, _, child in _schemas.subschemas(cast("Node", node)))
 
 
 def takes_null(document: Document, schema: Any) -> bool:
@@ -104,6 +140,7 @@ class _Null:
         if depth > _schemas.MAX_NESTING:
             raise UntranslatableSchema("its references follow one another too far")
         if id(node) not in self._known:
+            self._document.spend()
             self._known[id(node)] = True  # what it answers where it leads back to itself
             self._known[id(node)] = self._judge(node, depth + 1)
         return self._known[id(node)]
@@ -114,10 +151,10 @@ class _Null:
             return self.taken(self._document.target(reference), depth)
         if node.get("nullable") is True:
             return True
-        types = node.get("type")
-        if isinstance(types, str | list) and "null" not in ([types] if isinstance(types, str) else cast("list[Any]", types)):
+        types = node.get("type", "null")
+        if "null" not in ([types] if isinstance(types, str) else types):
             return False
-        if isinstance(node.get("enum"), list) and None not in node["enum"]:
+        if None not in node.get("enum", (None,)):
             return False
         if node.get("const", None) is not None:
             return False
@@ -131,6 +168,6 @@ class _Null:
         counts = {
             word: [self.taken(child, depth) for child in cast("list[Any]", node[word])]
             for word in ("allOf", "anyOf", "oneOf")
-            if isinstance(node.get(word), list)
+            if word in node
         }
         return all(counts.get("allOf", ())) and any(counts.get("anyOf", (True,))) and counts.get("oneOf", [True]).count(True) == 1

@@ -6,6 +6,7 @@ together is then said in words, and held by the validation of arguments against 
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
 from toolbay._schemas import Node, reference_of
@@ -39,6 +40,7 @@ def _flat(document: Document, schema: Any, depth: int) -> tuple[Node | None, lis
         return {}, []
     if not isinstance(schema, dict):
         return None, []
+    document.spend(1 + len(_properties(cast("Node", schema))))
     if depth > _DEEPEST:
         raise UntranslatableSchema("its root refers to itself")
     node = dict(cast("Node", schema))
@@ -77,6 +79,7 @@ def _flat(document: Document, schema: Any, depth: int) -> tuple[Node | None, lis
         elif flat:
             rules += _rule([branch for branch, _ in flat], exactly=word == "oneOf")
             node = _any(node, [branch for branch, _ in flat])
+        document.spend(len(_properties(node)))
     return node, rules
 
 
@@ -121,15 +124,17 @@ def _both(one: Node, other: Node) -> Node:
 
 def _any(root: Node, branches: list[Node]) -> Node:
     """`root` with every property of `branches`; required is what all of them require."""
-    gathered: dict[str, list[Any]] = {}
+    gathered: dict[str, dict[str, Any]] = {}
     for branch in branches:
         for name, child in _properties(branch).items():
-            children = gathered.setdefault(name, [])
-            if child not in children:
-                children.append(child)
+            gathered.setdefault(name, {}).setdefault(json.dumps(child, sort_keys=True), child)
     own = _properties(root)
-    properties = {**own, **{name: _one_of_them(children) for name, children in gathered.items() if own.get(name, True) in (True, {})}}
-    shared = [name for name in _required(branches[0]) if all(name in _required(branch) for branch in branches)]
+    properties = {
+        **own,
+        **{name: _one_of_them(list(children.values())) for name, children in gathered.items() if own.get(name, True) in (True, {})},
+    }
+    everywhere = set(_required(branches[0])).intersection(*(_required(branch) for branch in branches))
+    shared = [name for name in _required(branches[0]) if name in everywhere]
     out = {**root, "properties": properties}
     required = list(dict.fromkeys([*_required(root), *shared]))
     if required:
@@ -149,17 +154,15 @@ def _one_of_them(children: list[Any]) -> Any:
         if "const" in node and node.keys() <= {"const", "type", "description", "title"}:
             values.append(node["const"])
     if len(values) == len(children):
-        types = {cast("Node", child).get("type") for child in children}
-        only = types.pop() if len(types) == 1 else None
+        types = [cast("Node", child).get("type") for child in children]
+        only = types[0] if all(one == types[0] for one in types) else None
         return {**({"type": only} if only else {}), "enum": values}
     return {"anyOf": children}
 
 
 def _properties(node: Node) -> Node:
-    value = node.get("properties")
-    return cast("Node", value) if isinstance(value, dict) else {}
+    return node.get("properties", {})
 
 
 def _required(node: Node) -> list[str]:
-    value = node.get("required")
-    return [name for name in cast("list[Any]", value) if isinstance(name, str)] if isinstance(value, list) else []
+    return node.get("required", [])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,7 +20,7 @@ from toolbay.types import Json
 from toolbay.upstream.pointers import Document, UntranslatableSchema, takes_null
 from toolbay.upstream.roots import merged
 
-__all__ = ["Normalised", "UntranslatableSchema", "denullable", "normalise"]
+__all__ = ["Normalised", "UntranslatableSchema", "normalise"]
 
 MAX_DEPTH = 64
 """Schemas in one another."""
@@ -58,33 +59,20 @@ def normalise(schema: Any) -> Normalised:
     root: Any = {} if schema is None or schema is True else schema
     if not isinstance(root, dict):
         raise UntranslatableSchema("it is not a JSON object")
-    _check_size(root)
-    return _Translation(Document(cast("Node", root))).run()
+    return _Translation(Document(json.loads(_checked(root)))).run()
 
 
-def denullable(parameters: Json) -> Json:
-    """What `parameters` mean in plain JSON Schema: `nullable: true` as a union with null. For tests and validation of our own schemas."""
-
-    def change(node: Any) -> Any:
-        if not isinstance(node, dict):
-            return node
-        out = _schemas.rebuilt(cast("Node", node), change)
-        if out.pop("nullable", False) is not True:
-            return out
-        return {"anyOf": [out, {"type": "null"}]}
-
-    return cast("Json", change(parameters))
-
-
-def _check_size(value: Any) -> None:
+def _checked(value: Any) -> str:
+    """`value` as JSON, if it is no larger than it may be."""
     if _schemas.nests_deeper(value):
         raise UntranslatableSchema(f"it nests deeper than {MAX_DEPTH} schemas")
     try:
-        size = len(json.dumps(value, separators=(",", ":")))
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError):
         raise UntranslatableSchema("it holds something that is no JSON") from None
-    if size > _schemas.MAX_BYTES:
+    if len(text) > _schemas.MAX_BYTES:
         raise UntranslatableSchema(f"it is larger than {_schemas.MAX_BYTES:,} bytes")
+    return text
 
 
 class _Translation:
@@ -109,7 +97,9 @@ class _Translation:
             self._notes[f"{len(renamed)} argument(s) have other names for the model: {', '.join(renamed)}"[:300]] = None
         if definitions:
             root["$defs"] = self._document.ordered(definitions)
-        _check_size(root)
+        if self._document.dropped:
+            self._notes[f"what is malformed in it is not told to the model: {', '.join(self._document.dropped)}"[:300]] = None
+        _checked(root)
         return Normalised(root, renamed, tuple(self._notes))
 
     def _schema(self, schema: Any, depth: int) -> Any:
@@ -142,9 +132,10 @@ class _Translation:
         reference = reference_of(schema)
         node: Node = {}
         for keyword, value in schema.items():
-            if keyword in _DROPPED or keyword.startswith("x-") or keyword in {"$dynamicRef", "$recursiveRef", "$ref"}:
-                if keyword in {"$ref", "$dynamicRef", "$recursiveRef"} and value is reference:
-                    node["$ref"] = value
+            if keyword in _DROPPED or keyword.startswith("x-"):
+                continue
+            if keyword in {"$ref", "$dynamicRef", "$recursiveRef"}:
+                node["$ref"] = reference
             elif keyword == "id" and self._document.draft == 4:
                 continue
             elif reference is None or not self._document.old_references or keyword in _ANNOTATIONS or keyword == "nullable":
@@ -156,7 +147,7 @@ class _Translation:
                 del node[f"exclusive{word}"]
                 if exclusive and word.lower() in node:
                     node[f"exclusive{word}"] = node.pop(word.lower())
-        if isinstance(node.get("dependencies"), dict):
+        if "dependencies" in node:
             old = cast("Node", node.pop("dependencies"))
             node["dependentRequired"] = {**{k: v for k, v in old.items() if isinstance(v, list)}, **node.get("dependentRequired", {})}
             node["dependentSchemas"] = {**{k: v for k, v in old.items() if _schemas.is_schema(v)}, **node.get("dependentSchemas", {})}
@@ -166,12 +157,10 @@ class _Translation:
     def _union_of_one(self, node: Node) -> Node | None:
         """`node` with its `anyOf` or `oneOf` resolved, where but one branch of it is not null."""
         for word in ("anyOf", "oneOf"):
-            branches = node.get(word)
-            if not isinstance(branches, list):
-                continue
-            others = [branch for branch in cast("list[Any]", branches) if not _is_null(branch)]
-            nulls = len(cast("list[Any]", branches)) - len(others)
-            if len(others) != 1 or not _schemas.is_schema(others[0]):
+            branches = cast("list[Any]", node.get(word, []))
+            others = [branch for branch in branches if not _is_null(branch)]
+            nulls = len(branches) - len(others)
+            if len(others) != 1:
                 continue
             if word == "oneOf" and nulls and (nulls > 1 or takes_null(self._document, others[0])):
                 continue
@@ -214,7 +203,7 @@ class _Translation:
         """One type where one is left beside null; null out of `enum`; `nullable` where null was accepted."""
         if node.get("nullable") is not True:
             node.pop("nullable", None)
-        nullable = takes_null(self._document, node) if "null" in _words(node.get("type")) or None in (node.get("enum") or ()) else False
+        nullable = takes_null(self._document, node) if "null" in _words(node.get("type")) or None in node.get("enum", ()) else False
         if "type" in node:
             words = _words(node["type"])
             unknown = not words
@@ -227,9 +216,9 @@ class _Translation:
             else:
                 node["type"] = words if known else "null"
                 nullable = False
-        values = node.get("enum")
-        if isinstance(values, list) and None in values and node.get("type") != "null" and "null" not in _words(node.get("type")):
-            kept = [value for value in cast("list[Any]", values) if value is not None]
+        values = cast("list[Any]", node.get("enum", []))
+        if None in values and node.get("type") != "null" and "null" not in _words(node.get("type")):
+            kept = [value for value in values if value is not None]
             if kept:
                 node["enum"] = kept
             else:
@@ -241,21 +230,13 @@ class _Translation:
         if keyword == "$ref":
             out[keyword] = f"#/$defs/{_schemas.escaped(self._document.place(value))}"
         elif keyword in _schemas.MAPS:
-            if isinstance(value, dict):
-                out[keyword] = {name: self._schema(child, depth) for name, child in cast("Node", value).items()}
-            elif value is not None:
-                raise UntranslatableSchema(f"`{keyword}` in it is not an object")
+            out[keyword] = {name: self._schema(child, depth) for name, child in cast("Node", value).items()}
         elif keyword in _schemas.LISTS and isinstance(value, list):
             out[keyword] = [self._schema(child, depth) for child in cast("list[Any]", value)]
         elif keyword in {"additionalProperties", "unevaluatedProperties", "unevaluatedItems"} and isinstance(value, bool):
             out[keyword] = value
-        elif keyword in _schemas.SINGLE and _schemas.is_schema(value):
+        elif keyword in _schemas.SINGLE:
             out[keyword] = self._schema(value, depth)
-        elif keyword in _schemas.SINGLE | _schemas.LISTS:
-            raise UntranslatableSchema(f"`{keyword}` in it is not a schema")
-        elif keyword == "required":
-            if isinstance(value, list):
-                out[keyword] = [name for name in cast("list[Any]", value) if isinstance(name, str)]
         else:
             out[keyword] = _schemas.copied(value)
 
@@ -306,7 +287,7 @@ def _settle_tuple(node: Node) -> None:
         del node["items"]
     if node.get("items", True) is True:
         closed = isinstance(limit, int) and limit <= len(places)
-        distinct = [place for index, place in enumerate(places) if place not in places[:index]]
+        distinct = list({json.dumps(place, sort_keys=True): place for place in places}.values()) if closed else []
         node["items"] = {} if not closed or not distinct else distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
     if not places:
         del node["prefixItems"]
@@ -319,26 +300,15 @@ def _rename(root: Node) -> dict[str, str]:
     if not bad:
         return {}
     plain = {name: re.sub(r"[^A-Za-z0-9_.-]", "_", name) for name in bad}
+    alike = Counter(plain.values())
+    taken = set(properties)
     new: dict[str, str] = {}
-    for name in bad:
-        candidate = plain[name]
-        alone = (
-            candidate.strip("_")
-            and len(candidate) <= 64
-            and candidate not in {*properties, *new.values()}
-            and list(plain.values()).count(candidate) == 1
-        )
+    for name, candidate in plain.items():
+        alone = candidate.strip("_") and len(candidate) <= 64 and candidate not in taken and alike[candidate] == 1
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
-        new[name] = (
-            candidate
-            if alone
-            else next(
-                told
-                for size in (8, 16, 32, 40)
-                if (told := f"{candidate[: 63 - size].rstrip('_') or 'argument'[: 63 - size]}_{digest[:size]}") not in properties
-                and told not in new.values()
-            )
-        )
+        hashed = (f"{candidate[: 63 - size].rstrip('_') or 'argument'[: 63 - size]}_{digest[:size]}" for size in (8, 16, 32, 40))
+        new[name] = candidate if alone else next(told for told in hashed if told not in taken)
+        taken.add(new[name])
     _respell(root, new)
     return {told: name for name, told in new.items()}
 
