@@ -70,6 +70,8 @@ def test_the_transport_is_inferred_unless_it_is_said(entry: Any, kind: Transport
         ({"command": "x", "args": [["a"]]}, "`args.0` that must be text"),
         ({"command": 5}, "`command` that must be text"),
         ({"command": "x", "toolTimeout": 0}, "`toolTimeout` that must be greater than 0"),
+        ({"command": "x", "toolTimeouts": {"slow": 0}}, "`toolTimeouts.slow` that must be greater than 0"),
+        ({"command": "x", "toolTimeouts": {"slow": -5}}, "must be greater than 0"),
         ({"command": "x", "toolTimeout": "soon"}, "must be a number"),
         ({"command": "x", "retry": "maybe"}, "'safe', 'always' or 'never'"),
         ({"command": "x", "restart": {"maxAttempts": 0}}, "must be at least 1"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -67,7 +67,7 @@ class ServerConfig(Section):
     """sse, streamableHttp: headers of every request."""
     tool_timeout: float = Field(default=30.0, gt=0)
     """Seconds that a call may take, from the moment it is sent."""
-    tool_timeouts: Mapping[str, float] = Field(default_factory=dict[str, float])
+    tool_timeouts: Mapping[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict[str, float])
     """Seconds for single tools, by the server's own names."""
     max_timeout: float = Field(default=600.0, gt=0)
     """Seconds that a call may take while progress keeps arriving."""
