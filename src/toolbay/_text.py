@@ -93,6 +93,12 @@ def excerpt(text: str, limit: int) -> str:
     return text[:head] + _gap(len(text) - room) + text[len(text) - room // 3 :]
 
 
+def fenced(text: str, kind: str = "") -> str:
+    """`text` as a Markdown block of its own, with a fence longer than any inside, so that no content can end its block."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{fence}{kind}\n{text}\n{fence}"
+
+
 def _gap(count: int) -> str:
     return f"\n[… {count:,} characters left out …]\n"
 

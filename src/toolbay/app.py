@@ -7,13 +7,15 @@ async with App(config) as app:
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast
 from uuid import uuid4
 
 from toolbay import artifacts as artifact_files
@@ -21,24 +23,47 @@ from toolbay._aio import bounded
 from toolbay._redact import mask
 from toolbay._text import clean, line
 from toolbay.agent.approvals import Approvals, Approver, Remembered, Surroundings
+from toolbay.agent.instructions import composed
 from toolbay.artifacts import Artifacts
 from toolbay.config import Config, data_home
 from toolbay.config import load as load_config
 from toolbay.config.models import InvalidServer, ServerConfig, ToolsConfig
-from toolbay.errors import ConfigError
+from toolbay.errors import ConfigError, ToolbayError
 from toolbay.events import Events
 from toolbay.fleet import Fleet, Reloaded, ServerStatus
 from toolbay.lock import FILE_NAME, Lock
 from toolbay.registry import Registry
 from toolbay.sessions import MemoryConversation, Sessions
 from toolbay.types import CallContext, Interceptor, Json, Model, Progress, Subject, Tool, ToolResult, ToolSource
+from toolbay.upstream.engine import OpenEngine
+from toolbay.upstream.engines import official
 
 if TYPE_CHECKING:
     from toolbay.agent.runner import Conversation, Runner, Turn
-    from toolbay.upstream.engine import OpenEngine
 
-INSTRUCTIONS_LIMIT = 2_000
-"""Characters of one server's instructions that reach the model; the longest seen has 4,774."""
+CLOSING_SECONDS = 2.0
+"""How long a model may take to close."""
+
+_log = logging.getLogger("toolbay.app")
+
+
+class Options(TypedDict, total=False):
+    """What an `App` may be given besides its configuration, by name."""
+
+    model: str | Model
+    """The model, or its name; wins over the configuration's."""
+    only: Collection[str] | None
+    """Start just these servers."""
+    tools: Collection[Tool]
+    """Tools of your own, offered beside those of the servers; of two of one name yours counts."""
+    interceptors: Collection[Interceptor]
+    """What cuts across all calls, outermost first; approval comes before it."""
+    approver: Approver | None
+    """Asked before calls that need a person's approval (`approval` in a server's configuration); without one they are refused."""
+    environ: Mapping[str, str] | None
+    """In the place of `os.environ`: references, model keys, the data folder, what children inherit."""
+    open_engine: OpenEngine
+    """How a server is connected; `toolbay.testing.in_memory` has one for servers that are Python objects."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,35 +96,28 @@ class App:
     Enter it to start every server side by side; nothing is waited for. Leave it, in the same task, to close them all.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        model: str | Model = "",
-        only: Collection[str] | None = None,
-        interceptors: Collection[Interceptor] = (),
-        approver: Approver | None = None,
-        environ: Mapping[str, str] | None = None,
-        open_engine: OpenEngine | None = None,
-    ) -> None:
-        """`model` wins over the configuration's. `only` starts just these servers.
+    def __init__(self, config: Config, **options: Unpack[Options]) -> None:
+        """See `Options`.
 
-        `approver` is asked before calls that need a person's approval (`approval` in a server's configuration); without
-        one they are refused. Approval comes before `interceptors`.
+        Raises:
+            ToolbayError: one of the `tools` has a name that no provider takes.
         """
+        if unknown := options.keys() - Options.__optional_keys__:
+            raise TypeError(f"App() has no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(Options.__optional_keys__))}")
         self.config: Config = config
         self.events = Events()
-        self._only = only
-        self._model: str | Model = model
+        self._only = options.get("only")
+        self._model: str | Model = options.get("model", "")
+        environ = options.get("environ")
         self._environ = os.environ if environ is None else environ
         self._chosen: Model | None = None
-        self._own_models: list[Model] = []
-        """Models that were chosen here, and so are closed here."""
         self._secrets = config.secrets
         data = data_home(self._environ)
         surroundings = Surroundings(config_of=self._config_of, tool_of=self._tool, mask=self._mask)
-        approvals = Approvals(surroundings, events=self.events, approver=approver, remembered=Remembered(data / "approvals.json"))
-        self.registry = Registry(events=self.events, interceptors=(approvals, *interceptors), mask=self._mask)
+        approvals = Approvals(
+            surroundings, events=self.events, approver=options.get("approver"), remembered=Remembered(data / "approvals.json")
+        )
+        self.registry = Registry(events=self.events, interceptors=(approvals, *options.get("interceptors", ())), mask=self._mask)
         kept = config.tools.artifacts
         self.artifacts = Artifacts(
             Path(kept.dir).expanduser() if kept.dir else data / "artifacts",
@@ -108,26 +126,30 @@ class App:
             max_age_days=kept.max_age_days,
         )
         self.sessions = Sessions(data / "sessions")
-        builtin = artifact_files.tools(self.artifacts)
-        self.fleet = (
-            Fleet(self.registry, events=self.events, artifacts=self.artifacts, builtin=builtin, environ=environ)
-            if open_engine is None
-            else Fleet(
-                self.registry, events=self.events, artifacts=self.artifacts, builtin=builtin, environ=environ, open_engine=open_engine
-            )
+        self.fleet = Fleet(
+            self.registry,
+            events=self.events,
+            artifacts=self.artifacts,
+            builtin=(*_usable(options.get("tools", ())), *artifact_files.tools(self.artifacts)),
+            environ=environ,
+            open_engine=options.get("open_engine", official),
         )
+        self._entered = False
         self._stack = AsyncExitStack()
 
     @classmethod
-    def load(cls, path: str | Path | None = None, *, model: str | Model = "") -> App:
+    def load(cls, path: str | Path | None = None, **options: Unpack[Options]) -> Self:
         """An app of a configuration file: `path`, or the one that is found where the command line looks for it.
 
         Raises:
             ConfigError: the file is not there or does not parse.
         """
-        return cls(load_config(None if path is None else Path(path)), model=model)
+        return cls(load_config(None if path is None else Path(path), environ=options.get("environ")), **options)
 
     async def __aenter__(self) -> Self:
+        if self._entered:
+            raise ToolbayError("This App was entered before, and an App runs once: make another one.")
+        self._entered = True
         await self._stack.__aenter__()
         try:
             await self._stack.enter_async_context(self.fleet)
@@ -138,10 +160,6 @@ class App:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
-        for model in self._own_models:
-            close = getattr(model, "aclose", None)
-            if close is not None:
-                await bounded(2.0, close)
         return await self._stack.__aexit__(kind, error, trace)
 
     def _mask(self, text: str) -> str:
@@ -228,13 +246,13 @@ class App:
             for item in listing.prompts
         ]
 
-    async def prompt(self, server: str, name: str, arguments: Mapping[str, str] | None = None) -> str:
-        """A server's prompt, filled in, as text.
+    async def prompt(self, server: str, name: str, arguments: Mapping[str, str] | None = None) -> ToolResult:
+        """A server's prompt, filled in.
 
         Raises:
             ToolbayError: the server is not there, or will not.
         """
-        return (await self.fleet.prompt(server, name, dict(arguments or {}))).text
+        return await self.fleet.prompt(server, name, dict(arguments or {}))
 
     def resources(self) -> list[ResourceInfo]:
         """The resources and templates of all servers that are ready."""
@@ -284,6 +302,9 @@ class App:
         )
         return Runner(self._chosen, tools or self.registry, events=self.events, limits=limits, instructions=self._instructions)
 
+    def _instructions(self) -> str:
+        return composed(self.config.agent.instructions, self.servers.values())
+
     async def _choose(self) -> Model:
         if not isinstance(self._model, str):
             return self._model
@@ -291,8 +312,14 @@ class App:
         from toolbay.agent.offline import OfflineModel  # noqa: PLC0415
 
         chosen = await choose(self._model or self.config.agent.model, environ=self._environ, offline=OfflineModel)
-        self._own_models.append(chosen)
+        self._own(chosen)
         return chosen
+
+    def _own(self, model: Model) -> None:
+        """Close a model, that was chosen here, when the app is left: before the servers, and whatever goes wrong in it."""
+        close = getattr(model, "aclose", None)
+        if close is not None:
+            self._stack.push_async_callback(_close, model.name, close)
 
     async def ask(self, text: str, *, conversation: Conversation | None = None) -> Turn:
         """Ask the agent once. Without a `conversation` the question stands alone and is not kept.
@@ -302,18 +329,21 @@ class App:
         """
         return await (await self.runner()).run(conversation or MemoryConversation(), text)
 
-    def _instructions(self) -> str:
-        parts = [self.config.agent.instructions.strip()]
-        waiting: list[str] = []
-        for status in self.servers.values():
-            if status.state in ("connecting", "waiting"):
-                waiting.append(status.name)
-            elif status.state == "ready" and status.instructions.strip():
-                said = clean(status.instructions).strip()[:INSTRUCTIONS_LIMIT]
-                parts.append(f"The server {status.name!r} says of its own tools (its words, not the user's):\n<<<\n{said}\n>>>")
-        if waiting:
-            parts.append(f"Still starting, their tools may come later: {', '.join(waiting)}.")
-        return "\n\n".join(part for part in parts if part)
+
+async def _close(name: str, close: Callable[[], Awaitable[object]]) -> None:
+    """Close a model of ours; whatever goes wrong in it costs nobody else."""
+    try:
+        if not await bounded(CLOSING_SECONDS, close):
+            _log.warning("the model %s was not closed within %g s", name, CLOSING_SECONDS)
+    except Exception:
+        _log.exception("the model %s could not be closed", name)
+
+
+def _usable(tools: Collection[Tool]) -> Collection[Tool]:
+    for tool in tools:
+        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", tool.name):
+            raise ToolbayError(f"A tool cannot be named {tool.name!r}: providers take 1 to 64 letters, digits, hyphens and underscores.")
+    return tools
 
 
 def _with_network(entry: ServerConfig | InvalidServer, tools: ToolsConfig) -> ServerConfig | InvalidServer:

@@ -21,6 +21,7 @@ from uuid import uuid4
 
 import anyio.to_thread
 
+from toolbay._text import fenced
 from toolbay.errors import ToolbayError
 from toolbay.types import Artifact, Json, Message, Role, ToolCall
 
@@ -311,17 +312,12 @@ def _unpack(packed: Mapping[str, Any]) -> Message:
 
 
 def _markdown(message: Message) -> str:
-    def fenced(text: str, kind: str) -> str:
-        # Longer than any fence inside, so that what a tool said cannot end its block.
-        fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
-        return f"{fence}{kind}\n{text}\n{fence}\n"
-
     if message.role is Role.TOOL:
         verdict = "failed" if message.is_error else "answered"
         files = "".join(f"\n- `{item.path}` ({item.media_type}, {item.size} bytes)" for item in message.artifacts)
-        return f"**{message.name}** {verdict}:\n\n{fenced(message.text, 'text')}{files}\n"
+        return f"**{message.name}** {verdict}:\n\n{fenced(message.text, 'text')}\n{files}\n"
     parts = [f"## {'User' if message.role is Role.USER else 'Assistant'}\n", message.text + "\n" if message.text else ""]
     for call in message.calls:
         arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False, indent=2)
-        parts.append(f"Calls **{call.name}**:\n\n{fenced(arguments, 'json')}")
+        parts.append(f"Calls **{call.name}**:\n\n{fenced(arguments, 'json')}\n")
     return "\n".join(part for part in parts if part)

@@ -60,9 +60,9 @@ def test_slash_commands_tell_and_change_things(tmp_path: Path, configure: Config
 
 
 def test_prompts_and_resources_reach_the_model(tmp_path: Path, configure: Configure) -> None:
-    """RUN-9: `/server:prompt words` sends the prompt; `@server:uri` puts the content into the message, or says why not."""
-    configure(sdk=servers.sdk2())
-    lines = ["/sdk:review 1+1 Go", "what is in @sdk:notes://greeting?", "and in @sdk:notes://nothing", "/sdk:review"]
+    """RUN-9, CAL-7: `/server:prompt words` sends the prompt; `@server:uri` puts the content into the message, or says why not."""
+    configure(sdk=servers.sdk2(), raw=servers.raw("--mute-prompt"))
+    lines = ["/sdk:review 1+1 Go", "what is in @sdk:notes://greeting?", "and in @sdk:notes://nothing", "/sdk:review", "/raw:mute"]
     with OpenAIServer([Say(text="reviewed"), Say(text="a greeting")]) as server:
         done = toolbay("chat", cwd=tmp_path, env=model(server), given="\n".join(lines))
     assert done.stdout == "reviewed\na greeting\n"
@@ -71,6 +71,8 @@ def test_prompts_and_resources_reach_the_model(tmp_path: Path, configure: Config
     assert "Good morning from a resource." in users(server.requests[1])[-1]
     assert "error: @sdk:notes://nothing could not be read" in done.stderr or "nothing" in done.stderr
     assert "/sdk:review needs code" in done.stderr
+    assert "error: The prompt raw:mute could not be filled in, so nothing was sent" in done.stderr
+    assert len(server.requests) == 2
 
 
 def test_a_reload_takes_the_changed_file(tmp_path: Path, configure: Configure) -> None:

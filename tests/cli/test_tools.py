@@ -125,6 +125,17 @@ def test_prompts_are_listed_and_rendered(tmp_path: Path, configure: Configure) -
     assert done.stderr.startswith("error: ")
 
 
+def test_a_prompt_that_fails_is_exit_code_1(tmp_path: Path, configure: Configure) -> None:
+    """CAL-7: what the server answers in the place of a prompt is an error, on stderr, or says so in JSON."""
+    configure(raw=servers.raw("--mute-prompt"))
+    done = toolbay("prompts", "get", "raw", "mute", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: " in done.stderr
+    assert "holds no messages" in done.stderr
+    done = toolbay("prompts", "get", "raw", "mute", "--json", cwd=tmp_path)
+    assert (done.returncode, json.loads(done.stdout)["is_error"]) == (1, True)
+
+
 def test_resources_are_listed_and_read(tmp_path: Path, configure: Configure) -> None:
     """CLI, RUN-9: `resources` and `resources read`."""
     configure(sdk=servers.sdk2())

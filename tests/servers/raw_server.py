@@ -39,6 +39,7 @@ def arguments() -> argparse.Namespace:
     add("--slow-start", type=float, default=0.0, metavar="SECONDS", help="wait before reading anything")
     add("--pollute", type=int, default=0, metavar="N", help="so many lines that are no JSON-RPC before every answer")
     add("--bad-tool", action="store_true", help="list one tool that does not follow the protocol, before the good ones")
+    add("--mute-prompt", action="store_true", help="offer a prompt `mute` whose answer holds no messages")
     add("--bad-progress", action="store_true", help="send a progress notification without a token before every answer to a call")
     add("--ignore-eof", action="store_true", help="live on after the end of input")
     add("--ignore-sigterm", action="store_true", help="do not end on SIGTERM")
@@ -96,9 +97,14 @@ class Server:
     def request(self, message_id: Any, method: str, params: dict[str, Any]) -> None:
         if method == "initialize":
             server = {"name": "raw", "version": "1.0"}
-            self.reply(message_id, {"protocolVersion": PROTOCOL, "capabilities": {"tools": {"listChanged": True}}, "serverInfo": server})
+            offered = {"tools": {"listChanged": True}, **({"prompts": {}} if self.options.mute_prompt else {})}
+            self.reply(message_id, {"protocolVersion": PROTOCOL, "capabilities": offered, "serverInfo": server})
         elif method == "ping":
             self.reply(message_id, {})
+        elif method == "prompts/list" and self.options.mute_prompt:
+            self.reply(message_id, {"prompts": [{"name": "mute"}]})
+        elif method == "prompts/get" and self.options.mute_prompt:
+            self.reply(message_id, {"description": "no messages"})
         elif method == "tools/list":
             self.reply(message_id, self.page(int(params.get("cursor") or 0)))
         elif method == "tools/call":

@@ -70,8 +70,10 @@ class Dialogue:
             raise BadCall(f"There is no command {one_line(word, 80)}: {f'did you mean {near}?' if near else '/help lists them.'}")
         name = f"{prompt.server}:{prompt.name}"
         rendered = await self.app.prompt(prompt.server, prompt.name, mentions.prompt_arguments(name, rest, prompt.arguments))
-        self.terminal.say(f"(the prompt {one_line(name)}: {plural(len(rendered.splitlines()), 'line')})", DIM)
-        await self._turn(rendered)
+        if rendered.is_error:
+            raise BadCall(f"The prompt {one_line(name)} could not be filled in, so nothing was sent: {rendered.text}")
+        self.terminal.say(f"(the prompt {one_line(name)}: {plural(len(rendered.text.splitlines()), 'line')})", DIM)
+        await self._turn(rendered.text)
 
     def _prompt(self, text: str) -> tuple[PromptInfo | None, str]:
         """The prompt that `text` begins with, and what follows; the longest name wins."""

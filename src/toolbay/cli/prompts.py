@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolbay.cli.invocation import DONE, SERVER_FAILED, Invocation, invocation
+from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, Invocation, invocation
+from toolbay.cli.offers import Shelf, listed
 from toolbay.cli.servers import known_server
 from toolbay.errors import BadCall
 
@@ -28,46 +29,20 @@ def list_prompts(
 ) -> None:
     if context.invoked_subcommand is None:
         invoked = invocation(context)
-        invoked.finish(lambda: _list(invoked, server, as_json=as_json))
+        shelf = Shelf(kind="prompt", find=lambda app: app.prompts(), columns=("prompt", "server", "arguments", "what"), row=_row)
+        invoked.finish(lambda: listed(invoked, shelf, server, as_json=as_json))
 
 
-async def _list(invoked: Invocation, server: str, *, as_json: bool) -> int:
-    from toolbay.cli.running import Opening, all_failed, opened  # noqa: PLC0415
-    from toolbay.cli.tools import NO_SERVERS, first_line  # noqa: PLC0415
+def _row(prompt: PromptInfo) -> tuple[str, ...]:
+    from toolbay.cli.tools import first_line  # noqa: PLC0415
 
-    config = invoked.config()
-    only = {known_server(config, server)} if server else None
-    terminal = invoked.terminal
-    async with opened(invoked, Opening(only=only), config) as app:
-        found = app.prompts()
-        if as_json:
-            terminal.json([_described(prompt) for prompt in found])
-        elif not config.tools.mcp_servers:
-            terminal.say(NO_SERVERS)
-        elif not found:
-            terminal.say("No server offers a prompt.")
-        else:
-            terminal.table(
-                ("prompt", "server", "arguments", "what"),
-                [(one.name, one.server, usage(one), first_line(one.description or one.title)) for one in found],
-            )
-        return SERVER_FAILED if all_failed(app) else DONE
+    return prompt.name, prompt.server, usage(prompt), first_line(prompt.description or prompt.title)
 
 
 def usage(prompt: PromptInfo) -> str:
     """`code=… [style=…]`: the arguments, those in brackets not required."""
     names = [(str(one["name"]), bool(one.get("required"))) for one in prompt.arguments]
     return " ".join(f"{name}=…" if required else f"[{name}=…]" for name, required in names)
-
-
-def _described(prompt: PromptInfo) -> dict[str, Any]:
-    return {
-        "name": prompt.name,
-        "server": prompt.server,
-        "title": prompt.title,
-        "description": prompt.description,
-        "arguments": list(prompt.arguments),
-    }
 
 
 @group.command("get", help="Render a prompt of a server.")
@@ -84,17 +59,15 @@ def get(
 
 async def _get(invoked: Invocation, server: str, name: str, arguments: dict[str, str], *, as_json: bool) -> int:
     from toolbay.cli.running import Opening, all_failed, opened  # noqa: PLC0415
+    from toolbay.cli.tools import give_result  # noqa: PLC0415
 
     config = invoked.config()
     async with opened(invoked, Opening(only={known_server(config, server)}), config) as app:
         if all_failed(app):
             return SERVER_FAILED
-        text = await app.prompt(server, name, arguments)
-        if as_json:
-            invoked.terminal.json({"server": server, "name": name, "text": text})
-        else:
-            invoked.terminal.write(text)
-        return DONE
+        result = await app.prompt(server, name, arguments)
+        give_result(invoked.terminal, result, as_json=as_json)
+        return FAILED if result.is_error else DONE
 
 
 def pairs(words: list[str]) -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, Invocation, invocation
+from toolbay.cli.offers import Shelf, listed
 from toolbay.cli.servers import known_server
 
 if TYPE_CHECKING:
@@ -27,40 +28,14 @@ def list_resources(
 ) -> None:
     if context.invoked_subcommand is None:
         invoked = invocation(context)
-        invoked.finish(lambda: _list(invoked, server, as_json=as_json))
+        shelf = Shelf(kind="resource", find=lambda app: app.resources(), columns=("uri", "server", "type", "what"), row=_row)
+        invoked.finish(lambda: listed(invoked, shelf, server, as_json=as_json))
 
 
-async def _list(invoked: Invocation, server: str, *, as_json: bool) -> int:
-    from toolbay.cli.running import Opening, all_failed, opened  # noqa: PLC0415
-    from toolbay.cli.tools import NO_SERVERS, first_line  # noqa: PLC0415
+def _row(resource: ResourceInfo) -> tuple[str, ...]:
+    from toolbay.cli.tools import first_line  # noqa: PLC0415
 
-    config = invoked.config()
-    only = {known_server(config, server)} if server else None
-    terminal = invoked.terminal
-    async with opened(invoked, Opening(only=only), config) as app:
-        found = app.resources()
-        if as_json:
-            terminal.json([_described(resource) for resource in found])
-        elif not config.tools.mcp_servers:
-            terminal.say(NO_SERVERS)
-        elif not found:
-            terminal.say("No server offers a resource.")
-        else:
-            rows = [(one.uri, one.server, one.media_type, first_line(one.description or one.title or one.name)) for one in found]
-            terminal.table(("uri", "server", "type", "what"), rows)
-        return SERVER_FAILED if all_failed(app) else DONE
-
-
-def _described(resource: ResourceInfo) -> dict[str, Any]:
-    return {
-        "uri": resource.uri,
-        "server": resource.server,
-        "name": resource.name,
-        "title": resource.title,
-        "description": resource.description,
-        "media_type": resource.media_type,
-        "template": resource.template,
-    }
+    return resource.uri, resource.server, resource.media_type, first_line(resource.description or resource.title or resource.name)
 
 
 @group.command("read", help="Read a resource of a server.")

@@ -1,0 +1,37 @@
+"""What the model is told before a conversation: our own words first, then what servers say of themselves, as their words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from toolbay._text import clean, fenced
+
+LIMIT = 2_000
+"""Characters of one server's instructions that reach the model; the longest seen has 4,774."""
+
+
+class Server(Protocol):
+    """A server as it is now."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def instructions(self) -> str: ...
+
+
+def composed(own: str, servers: Iterable[Server]) -> str:
+    """The instructions of one model request. What a server says stands in a fence that it cannot end."""
+    parts = [own.strip()]
+    waiting: list[str] = []
+    for server in servers:
+        if server.state in ("connecting", "waiting"):
+            waiting.append(server.name)
+        elif server.state == "ready" and server.instructions.strip():
+            said = clean(server.instructions).strip()[:LIMIT]
+            parts.append(f"The server {server.name!r} says of its own tools (its words, not the user's):\n{fenced(said)}")
+    if waiting:
+        parts.append(f"Still starting, their tools may come later: {', '.join(waiting)}.")
+    return "\n\n".join(part for part in parts if part)
