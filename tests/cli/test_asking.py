@@ -84,6 +84,9 @@ def test_a_model_that_fails_is_an_error_in_one_sentence(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "\nerror: " in f"\n{done.stderr}"
     assert "Traceback" not in done.stderr
+    with OpenAIServer([Say(status=401, text="who are you")]) as server:
+        told = json.loads(toolbay("run", "hi", "--json", cwd=tmp_path, env=model(server)).stdout)
+    assert (told["answer"], told["stopped"], bool(told["error"])) == ("", "error", True)
     done = toolbay("run", "hi", "--model", "nobody:nothing", cwd=tmp_path)
     assert done.returncode == 1
     assert "nobody" in done.stderr

@@ -95,21 +95,25 @@ def test_an_error_is_a_sentence_and_a_traceback_is_for_those_who_ask(tmp_path: P
     assert "Traceback" in toolbay("tools", cwd=tmp_path, env={"TOOLBAY_DEBUG": "1"}).stderr
 
 
-@pytest.mark.parametrize("words", [["tools", "--json"], ["-q", "--model", "offline", "run", "hello"]])
+@pytest.mark.parametrize("words", [["tools", "--json"], ["-q", "--model", "offline", "run"], ["-q", "--model", "offline", "chat"]])
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, configure: Configure, words: list[str]) -> None:
-    """CLI: `| head` ends quietly."""
+    """CLI: `| head` ends quietly, and ends a turn that nobody reads."""
     configure(time=servers.time())
     program = subprocess.Popen(
         [sys.executable, "-m", "toolbay", *words],
         cwd=tmp_path,
         env=environment(tmp_path),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert program.stdout is not None
     assert program.stderr is not None
+    assert program.stdin is not None
     program.stdout.close()
+    program.stdin.write("hello")
+    program.stdin.close()
     said = program.stderr.read()
     program.stderr.close()
     program.wait(60)

@@ -55,6 +55,8 @@ def _question(word: str) -> str:
 
 async def _run(invoked: Invocation, question: str, *, session: str | None, as_json: bool, wait: str, tools: str, yes: bool) -> int:
     """`session` is an id, None for a new conversation, empty for the newest."""
+    import anyio  # noqa: PLC0415
+
     from toolbay.cli.approving import approver  # noqa: PLC0415
     from toolbay.cli.narrowing import NarrowedTools, Selection  # noqa: PLC0415
     from toolbay.cli.running import Opening, all_failed, moving, opened, wanted_wait  # noqa: PLC0415
@@ -75,22 +77,25 @@ async def _run(invoked: Invocation, question: str, *, session: str | None, as_js
         if selection.globs and not offered.tools:
             raise ConfigError(f'No tool matches --tools "{",".join(selection.globs)}"; toolbay tools lists what there is.')
         runner = await app.runner(offered)
-        view = CallsView(terminal, session=conversation.id, answer=not as_json)
-        with app.events.listen(view):
-            async with moving(terminal, lambda: view.status):
-                turn = await runner.run(conversation, question)
-        terminal.end_line()
-        if as_json:
-            terminal.json(_report(app, view, turn, conversation.id))
-        elif turn.stopped != "error" and turn.text.strip() not in view.text:
-            terminal.write(turn.text)
-        _tell_end(terminal, turn, conversation.id)
-        return FAILED if turn.stopped else DONE
+        with anyio.CancelScope() as scope:
+            view = CallsView(terminal, session=conversation.id, answer=not as_json, stop=scope.cancel)
+            with app.events.listen(view):
+                async with moving(terminal, lambda: view.status):
+                    turn = await runner.run(conversation, question)
+            view.check()
+            terminal.end_line()
+            if as_json:
+                terminal.json(_report(app, view, turn, conversation.id))
+            elif turn.stopped != "error" and turn.text.strip() not in view.text:
+                terminal.write(turn.text)
+            _tell_end(terminal, turn, conversation.id)
+            return FAILED if turn.stopped else DONE
+        raise BrokenPipeError  # only a reader who is gone cancels the scope
 
 
 def _tell_end(terminal: Terminal, turn: Turn, session: str) -> None:
     if turn.stopped == "error":
-        terminal.error(turn.text)
+        terminal.error(turn.error)
     elif turn.stopped:
         terminal.warn("! this turn met its limit (agent.maxSteps, agent.maxSeconds)", YELLOW)
     if terminal.live or terminal.verbosity > 0:
@@ -113,7 +118,8 @@ def conversation_of(app: App, session: str | None) -> Session:
 
 def _report(app: App, view: CallsView, turn: Turn, session: str) -> dict[str, Any]:
     return {
-        "answer": turn.text,
+        "answer": "" if turn.error else turn.text,
+        "error": turn.error,
         "model": app.model_name,
         "session": session,
         "steps": turn.steps,

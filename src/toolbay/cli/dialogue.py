@@ -100,22 +100,24 @@ class Dialogue:
 
     async def _turn(self, text: str) -> None:
         """One turn; Ctrl-C or /stop ends it and keeps the conversation. What is typed meanwhile is taken at its next step."""
-        view = CallsView(self.terminal, session=self.conversation.id, answer=True)
         with ExitStack() as stack:
             scope = stack.enter_context(anyio.CancelScope())
+            view = CallsView(self.terminal, session=self.conversation.id, answer=True, stop=scope.cancel)
             stack.enter_context(caught((signal.SIGINT,), lambda _: scope.cancel()))
             stack.enter_context(self.app.events.listen(view))
             if self.terminal.interactive:
                 stack.enter_context(overheard(lambda line: self._interject(line.strip(), scope)))
             async with moving(self.terminal, lambda: view.status):
                 turn = await self.runner.run(self.conversation, text)
+            view.check()
             self.terminal.end_line()
             if turn.stopped == "error":
-                self.terminal.error(turn.text)
+                self.terminal.error(turn.error)
             elif turn.text.strip() not in view.text:
                 self.terminal.write(turn.text)
             if turn.stopped == "limit":
                 self.terminal.say("! this turn met its limit", YELLOW)
+        view.check()
         if scope.cancelled_caught:
             self.terminal.end_line()
             self.terminal.say("(stopped; the conversation goes on)", YELLOW)

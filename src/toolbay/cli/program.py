@@ -115,6 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command: Any = typer.main.get_command(program)
         command.main(args=hoisted(words, _valued_options(command)), prog_name="toolbay")
     except SystemExit as ending:
+        if isinstance(ending.__context__, BrokenPipeError):  # the framework makes a failure of it
+            return _unread()
         return ending.code if isinstance(ending.code, int) else FAILED
     except _Interrupted:
         return STOPPED
@@ -133,13 +135,17 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
+def _unread() -> int:
+    """Who reads us has seen enough (`| head`). What Python still holds must not be written at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
 def _told(error: Exception, *, debug: bool) -> int:
     """Say what went wrong, as sentences; a traceback is for those who ask."""
     leaves = list(_leaves(error))
     if any(isinstance(leaf, BrokenPipeError) for leaf in leaves):
-        # Who reads us has seen enough (`| head`). What Python still holds must not be written at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _unread()
     terminal = Terminal()
     if debug:
         traceback.print_exception(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from toolbay.cli.terminal import DIM, GREEN, RED, YELLOW, Terminal, one_line, plural
@@ -75,8 +75,14 @@ class ServersView:
 class CallsView:
     """A turn as it runs: the answer's text to stdout; calls, their progress and servers' log messages to stderr."""
 
-    def __init__(self, terminal: Terminal, *, session: str = "", answer: bool = False, calls: bool = True) -> None:
-        """`answer`: stream the text of this `session`; `calls`: show calls and results, besides progress and logs."""
+    def __init__(
+        self, terminal: Terminal, *, session: str = "", answer: bool = False, calls: bool = True, stop: Callable[[], None] | None = None
+    ) -> None:
+        """`answer`: stream the text of this `session`; `calls`: show calls and results, besides progress and logs.
+
+        `stop` is called when who reads us has gone away (`| head`): nobody needs the rest.
+        """
+        self._stop = stop
         self._terminal = terminal
         self._session = session
         self._answer = answer
@@ -88,6 +94,7 @@ class CallsView:
         self.text = ""
         """All that was streamed."""
         self.calls: list[CallFinished] = []
+        self._broken = False
 
     @property
     def status(self) -> str:
@@ -98,7 +105,23 @@ class CallsView:
             return "; ".join(self._running.values())
         return "" if self._writing else "thinking"
 
+    def check(self) -> None:
+        """
+        Raises:
+            BrokenPipeError: nobody reads us any more.
+        """
+        if self._broken:
+            raise BrokenPipeError
+
     def __call__(self, event: Event) -> None:
+        try:
+            self._show(event)
+        except BrokenPipeError:
+            self._broken = True
+            if self._stop is not None:
+                self._stop()
+
+    def _show(self, event: Event) -> None:
         match event:
             case TextArrived() if not self._session or event.session == self._session:
                 self._writing = True
