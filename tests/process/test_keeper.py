@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import json
 import os
@@ -10,6 +11,9 @@ import resource
 import signal
 import subprocess
 import sys
+import termios
+import threading
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -59,7 +63,7 @@ class Family:
 
 @pytest.fixture
 def family(tmp_path: Path) -> Iterator[Family]:
-    made = Family(tmp_path / "pids")
+    made = Family(tmp_path / "family")
     yield made
     made.end()
 
@@ -109,15 +113,34 @@ async def test_p15_what_a_server_left_behind_is_ended_though_nobody_asks(family:
         assert child.returncode == 0
 
 
-async def test_p15_a_process_that_is_never_the_same_for_long_is_ended(family: Family) -> None:
-    """LIF-1, SEC-34: one that forks and leaves, over and over, is killed with its group at one instant."""
+HEADS = 40
+
+
+def feed(tokens: Path, keeper: int, full: threading.Event) -> None:
+    """Let a hydra grow to so many heads, and grow a new one for each that is cut off."""
+    with tokens.open("wb", 0) as pipe, contextlib.suppress(BrokenPipeError):
+        for _ in range(20_000):
+            unread = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4), sys.byteorder)
+            living = len(below(keeper))
+            if living >= HEADS:
+                full.set()
+            pipe.write(b"x" * max(HEADS - living - unread, 0))
+            time.sleep(0.001)
+
+
+async def test_p18_processes_that_fork_while_they_are_killed_are_ended(family: Family) -> None:
+    """LIF-1, SEC-34: forty at a time, and a new one for each that is killed."""
+    tokens, full = family.file.with_suffix(".tokens"), threading.Event()
+    os.mkfifo(tokens)
     with anyio.fail_after(30):
-        async with spawn(prepare(servers.config(family.entry("chain", end="leaves")))) as child:
-            await ready(child)
+        async with spawn(prepare(servers.config(family.entry("hydra", end="leaves")))) as child:
             keeper = keeper_of(child)
-            assert len(keeper.children(recursive=True)) >= 1
-    assert not keeper.is_running()
+            feeder = threading.Thread(target=feed, args=(tokens, keeper.pid, full))
+            feeder.start()
+            await eventually(full.is_set, "forty heads")
+        assert not keeper.is_running()
     assert not children()
+    feeder.join(30)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
@@ -229,6 +252,22 @@ async def test_zombies_of_daemons_do_not_pile_up(family: Family) -> None:
             await ready(child)
             keeper = keeper_of(child)
             await eventually(lambda: [process.pid for process in keeper.children(recursive=True)] == [child.pid], "twenty reaped")
+
+
+async def test_p16_a_start_that_is_cut_short_at_any_moment_leaves_nothing() -> None:
+    """LIF-1: before the keeper is there, while it starts the server, after that."""
+    launch = prepare(servers.config(servers.stdio("/bin/cat")))
+    async with spawn(launch):
+        pass  # the first start opens what is kept for all
+    gc.collect()
+    before, begun = Footprint.now(), 0
+    for milliseconds in range(0, 60, 2):
+        with anyio.move_on_after(milliseconds / 1000):
+            async with spawn(launch):
+                begun += 1
+                await anyio.sleep_forever()
+    await eventually(lambda: not before.grown(allowed_threads=2), f"nothing left: {before.grown()}")
+    assert begun < 30
 
 
 @pytest.mark.parametrize(

@@ -41,17 +41,17 @@ def twice(pids: str, how: str, env: dict[str, str]) -> None:
     os.execve(sys.executable, argv(pids, how), env)
 
 
-def chain(pids: str, how: str) -> None:
-    """One that is never the same process for long: it forks, and the parent ends. The first one tells."""
+def hydra(pids: str, how: str) -> None:
+    """As many as there are tokens in the pipe beside `PIDS`: each takes one to fork once more, and all end with the pipe."""
     if os.fork() != 0:
         return
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with Path(pids).open("a") as file:
         file.write(f"{how} {os.getpid()}\n")
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        time.sleep(0.002)
-        if os.fork() != 0:
-            os._exit(0)
+    tokens = os.open(f"{pids}.tokens", os.O_RDONLY)
+    while os.read(tokens, 1):
+        os.fork()
     os._exit(0)
 
 
@@ -71,8 +71,8 @@ def start(pids: str, how: str) -> None:
         twice(pids, how, dict(os.environ))
     elif how == "cleared":
         twice(pids, how, {})
-    elif how == "chain":
-        chain(pids, how)
+    elif how == "hydra":
+        hydra(pids, how)
 
 
 def main() -> None:

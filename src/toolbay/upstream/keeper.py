@@ -18,7 +18,6 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable
 else:
     # The C core of `signal`: the module itself builds enums, for a third of what this program costs in all.
     import _signal as signal
@@ -69,7 +68,7 @@ class Keeper:
         signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
 
     def say(self, text: str) -> None:
-        try:  # noqa: SIM105 - as in `send`
+        try:  # noqa: SIM105 - contextlib costs as much as all else that is imported
             os.write(self.report, f"{text}\n".encode())
         except OSError:
             pass  # nobody is left to read it
@@ -174,15 +173,12 @@ class Keeper:
             self.signal_all(signal.SIGTERM)
 
     def signal_all(self, number: int) -> None:
-        """Signal everything below; a killed group is killed at one instant, however fast its members fork."""
-        if self.empty:
-            return
-        found = below(os.getpid())
-        if number == signal.SIGKILL:
-            for group in set(found.values()) - {os.getpgrp()}:
-                send(os.killpg, group, number)
-        for pid in found:
-            send(os.kill, pid, number)
+        """Signal everything below, as far as we may."""
+        for pid in below(os.getpid()) if not self.empty else ():
+            try:  # noqa: SIM105 - as in `say`
+                os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass
 
 
 def become(order: Order) -> None:
@@ -223,34 +219,26 @@ def confine(*, no_new_privileges: bool) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def below(root: int) -> dict[int, int]:
-    """Every process below `root`, with its process group."""
-    children: dict[int, list[tuple[int, int]]] = {}
+def below(root: int) -> set[int]:
+    """Every process below `root`."""
+    children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - as above
         if not name.isdigit():
             continue
         try:
             with open(f"/proc/{name}/stat", "rb", 0) as file:  # noqa: PTH123 - as above
                 # A process chooses its own name, which may have parentheses: the last one ends it.
-                _, parent, group = file.read(1024).rpartition(b")")[2].split()[:3]
-        except (OSError, ValueError):
+                parent = int(file.read(1024).rpartition(b")")[2].split()[1])
+        except (OSError, IndexError, ValueError):
             continue  # it has ended meanwhile
-        children.setdefault(int(parent), []).append((int(name), int(group)))
-    found: dict[int, int] = {}
+        children.setdefault(parent, []).append(int(name))
+    found: set[int] = set()
     waiting = [root]
     while waiting:
-        for pid, group in children.get(waiting.pop(), ()):
-            if pid not in found:
-                found[pid] = group
-                waiting.append(pid)
+        new = set(children.get(waiting.pop(), ())) - found
+        found |= new
+        waiting += new
     return found
-
-
-def send(how: "Callable[[int, int], None]", whom: int, number: int) -> None:
-    try:  # noqa: SIM105 - contextlib costs as much as all else that is imported
-        how(whom, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def watch(pid: int) -> int | None:

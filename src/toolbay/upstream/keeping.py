@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -81,6 +82,8 @@ class Kept:
         """The number of the operating system's error that kept the server from being run."""
         os.set_blocking(report, False)
         os.set_blocking(commands, False)
+        # Also where the loop is torn down before `close`: the keeper sees that nobody is there any more.
+        self._let_go = weakref.finalize(self, _close, commands, report)
 
     @property
     def pid(self) -> int:
@@ -98,6 +101,8 @@ class Kept:
         await self._until(lambda: self._returncode is not None)
 
     def signal(self, number: int) -> None:
+        if self._over:
+            return
         with contextlib.suppress(OSError):
             os.write(self._commands, b"K" if number == KILL else b"T")
 
@@ -114,8 +119,7 @@ class Kept:
             with anyio.move_on_after(SWEEP):
                 await exit_of(self._keeper)
             self._over = True
-            os.close(self._commands)
-            os.close(self._report)
+            self._let_go()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         self._read()
@@ -142,10 +146,16 @@ class Kept:
                 self._pid = int(number)
             elif word == b"error":
                 self.error = int(number)
+                self._gone = True
             elif word == b"ended":
                 self._returncode = int(number)
             elif word == b"gone":
                 self._gone = True
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 async def _readable(descriptor: int) -> None:
@@ -183,21 +193,37 @@ async def keep(launch: Launch, mark: str) -> tuple[anyio.abc.Process, Kept]:
         ours.callback(os.close, report)
         inherited = (file, reads, writes)
         argv = [sys.executable, "-I", "-S", "-c", RUN, str(KEEPER.parent), *map(str, inherited)]
-        keeper = await anyio.open_process(argv, env=_PLAIN, pass_fds=inherited, start_new_session=True)
+        keeper = await _opened(argv, inherited)
         ours.pop_all()
-    kept = Kept(keeper, commands, report, mark)
-    with anyio.move_on_after(START_PATIENCE):
-        await kept.started()
-    if kept.pid:
-        return keeper, kept
-    if kept.error is None:
+        kept = Kept(keeper, commands, report, mark)
+    try:
+        with anyio.move_on_after(START_PATIENCE):
+            await kept.started()
+        if kept.pid:
+            return keeper, kept
+    except BaseException:
+        await _undo(keeper, kept)
+        raise
+    await _undo(keeper, kept)
+    if kept.error is not None:
+        raise OSError(kept.error, os.strerror(kept.error))
+    raise LaunchFailed(f"its command {launch.shown!r} could not be started: the process that was to watch over it did not start it")
+
+
+async def _opened(argv: list[str], inherited: tuple[int, ...]) -> anyio.abc.Process:
+    # Shielded: a start that is cut short would leave a keeper that nobody knows.
+    with anyio.CancelScope(shield=True):
+        return await anyio.open_process(argv, env=_PLAIN, pass_fds=inherited, start_new_session=True)
+    raise AssertionError("unreachable: nobody cancels that scope")
+
+
+async def _undo(keeper: anyio.abc.Process, kept: Kept) -> None:
+    with anyio.CancelScope(shield=True):
+        kept.signal(KILL)
+        with anyio.move_on_after(SWEEP):
+            await kept.end_rest()
         await kept.close()
         await keeper.aclose()
-        raise LaunchFailed(f"its command {launch.shown!r} could not be started: the process that was to watch over it did not start it")
-    await kept.end_rest()
-    await kept.close()
-    await keeper.aclose()
-    raise OSError(kept.error, os.strerror(kept.error))
 
 
 _PLAIN: Mapping[str, str] = {"PATH": os.defpath}

@@ -164,12 +164,12 @@ def _signal_name(number: int) -> str:
 async def _start(launch: Launch, *, kept: bool) -> tuple[anyio.abc.Process, Hold]:
     mark = uuid.uuid4().hex
     launch = dataclasses.replace(launch, env={**launch.env, keeping.MARK: mark})
+    if kept:
+        return await keeping.keep(launch, mark)
+    if launch.confinement:
+        _log.warning("%s runs without the limits of its sandbox: they need Linux and /proc", launch.shown)
     # Shielded: a start that is cut short would be killed alone, without what it has started meanwhile.
     with anyio.CancelScope(shield=True):
-        if kept:
-            return await keeping.keep(launch, mark)
-        if launch.confinement:
-            _log.warning("%s runs without the limits of its sandbox: they need Linux and /proc", launch.shown)
         process = await anyio.open_process(launch.argv, env=dict(launch.env), cwd=launch.cwd, start_new_session=os.name != "nt")
         if sys.platform == "win32":
             from toolbay.upstream.jobs import Held  # noqa: PLC0415 - nothing elsewhere needs it
