@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolbay._text import clean, excerpt, line
+from toolbay._text import clean, excerpt, line, pieces
 
 VISIBLE_FORMATS = {
     *range(0x600, 0x606),
@@ -166,3 +166,19 @@ def test_an_excerpt_keeps_head_and_tail_and_counts_the_rest() -> None:
     head, gap, tail = excerpt(text, 1000).split("\n")
     assert (set(head), set(tail)) == ({"h"}, {"t"})
     assert gap == f"[… {10_000 - len(head) - len(tail):,} characters left out …]"
+
+
+def test_a_large_text_is_cut_after_white_space_and_loses_nothing() -> None:
+    """REN-7: pieces are only a way of looking; together they are the text."""
+    for text in ("word " * 1000, "line\n" * 1000, "x" * 5000, "", "\n" * 5000):
+        cut = list(pieces(text, 700))
+        assert "".join(cut) == text
+        assert all(len(piece) <= 700 for piece in cut)
+    assert all(piece.endswith(" ") for piece in list(pieces("word " * 1000, 700))[:-1])
+
+
+def test_a_large_text_is_cleaned_like_a_small_one() -> None:
+    """REN-7: escapes, invisible characters and lone surrogates, wherever they stand in it."""
+    odd = "\x1b[31mred\x1b[0m \u202ehid\u200bden \ud83d\r\n"
+    assert clean(odd * 60_000) == clean(odd) * 60_000
+    assert clean("x" * 600_000 + "\x1b") == "x" * 600_000

@@ -10,6 +10,8 @@ import re
 
 import puremagic
 
+from toolbay._text import pieces
+
 _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -52,6 +54,8 @@ _EXTENSIONS = {
 """The only extensions there are: none that a browser, a shell or a desktop would run."""
 
 UNKNOWN = "application/octet-stream"
+_MOST = 10**18
+"""Bytes that no file has: a size of that many is a claim."""
 _HEAD = 4096
 _WORTH_PARSING = 1_000_000
 """Characters of text up to which it is parsed to see whether it is JSON; beyond, its brackets are believed."""
@@ -90,7 +94,7 @@ def decoded(data: bytes) -> str | None:
         text = data.decode()
     except UnicodeDecodeError:
         return None
-    return None if _NOT_TEXT.search(text) else text
+    return None if any(_NOT_TEXT.search(piece) for piece in pieces(text)) else text
 
 
 def extension(kind: str) -> str:
@@ -115,6 +119,8 @@ def dimensions(data: bytes) -> tuple[int, int] | None:
 
 def size(count: int) -> str:
     """A number of bytes for people: `812 bytes`, `12 kB`, `3.4 MB` (powers of ten)."""
+    if count >= _MOST:
+        return f"more than {size(_MOST - 1)}"
     if count < 1000:
         return f"{count} byte{'' if count == 1 else 's'}"
     return f"{count / 1000:.0f} kB" if count < 999_500 else f"{count / 1_000_000:.1f} MB"

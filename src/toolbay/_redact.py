@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 HIDDEN = "***"
+_BATCH = 1_000
 
 _Spans: TypeAlias = list[tuple[int, int]]
 
@@ -27,6 +28,19 @@ _ABOUT_A_SECRET = re.compile(
     r"count|dir|directory|enabled|env|expiry|file|format|header|length|limit|method|mode|name|path|prefix|size|timeout|ttl|type|uri|url",
 )
 """Last words of names that tell about a secret and are none: TOKEN_URL, KEY_PATH."""
+
+_HARMLESS_HEADERS = frozenset(
+    {
+        "accept",
+        "accept-charset",
+        "accept-encoding",
+        "accept-language",
+        "cache-control",
+        "content-type",
+        "mcp-protocol-version",
+        "user-agent",
+    }
+)
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>|]+")
 _QUERY_VALUE = re.compile(r"([^?&;=#]+)=([^&;#]*)")
@@ -54,6 +68,11 @@ def looks_secret(name: str) -> bool:
     )
 
 
+def harmless_header(name: str) -> bool:
+    """Whether a header of this name holds no secret. Of all others nobody knows: services name their keys as they like."""
+    return name.strip().lower() in _HARMLESS_HEADERS
+
+
 def mask(text: str, secrets: Iterable[str]) -> str:
     """`text` with every occurrence of every secret hidden, also where it is URL-encoded, JSON-escaped or in base64."""
     spans: _Spans = []
@@ -63,6 +82,46 @@ def mask(text: str, secrets: Iterable[str]) -> str:
             spans.append((start, start + len(form)))
             start = text.find(form, start + 1)
     return _hide(text, spans)
+
+
+def redacted(value: Any, safe: Callable[[str], str]) -> Any:
+    """A JSON value with every text in it, names too, passed through `safe`; the value itself where that changes none.
+
+    Raises:
+        RecursionError: it nests deeper than Python calls may.
+    """
+    texts: list[str] = []
+    _gather(value, texts)
+    safe_texts: list[str] = []
+    # Most texts hold no secret, which is seen on many of them together.
+    for start in range(0, len(texts), _BATCH):
+        batch = texts[start : start + _BATCH]
+        together = "\n".join(batch)
+        safe_texts += batch if safe(together) == together else map(safe, batch)
+    return value if safe_texts == texts else _refilled(value, iter(safe_texts))
+
+
+def _gather(value: Any, texts: list[str]) -> None:
+    if isinstance(value, str):
+        texts.append(value)
+    elif isinstance(value, dict):
+        for name, part in cast("dict[str, Any]", value).items():
+            texts.append(name)
+            _gather(part, texts)
+    elif isinstance(value, list):
+        for part in cast("list[Any]", value):
+            _gather(part, texts)
+
+
+def _refilled(value: Any, texts: Iterator[str]) -> Any:
+    """A copy of `value` with other texts, in the order in which they were gathered."""
+    if isinstance(value, str):
+        return next(texts)
+    if isinstance(value, dict):
+        return {next(texts): _refilled(part, texts) for part in cast("dict[str, Any]", value).values()}
+    if isinstance(value, list):
+        return [_refilled(part, texts) for part in cast("list[Any]", value)]
+    return value
 
 
 def url(text: str) -> str:
@@ -80,8 +139,8 @@ def url(text: str) -> str:
 
 
 def headers(mapping: Mapping[str, str]) -> dict[str, str]:
-    """HTTP headers for showing."""
-    return _named(mapping)
+    """HTTP headers for showing: nothing but names, and values that are harmless by the header's name."""
+    return {name: _hide(value, _in_text(value)) if harmless_header(name) or not value else HIDDEN for name, value in mapping.items()}
 
 
 def env(mapping: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ message. Flags of regions that are spelled in tag characters lose their spelling
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _STRING = r"[^\x00-\x08\x0b-\x1f\x7f-\x9f]*+(?:\x07|\x1b\\|\x9c)"
 """The body and end of a control string. It may hold no control character but tab and newline, so that a stray opener (a
@@ -48,6 +49,7 @@ _INVISIBLE = re.compile(
     r"|(?<=[0-9#*])\ufe0f(?=\u20e3))"
     rf"|[{_INVISIBLE_CHARACTERS}\u200c\u200d\ufe0e\ufe0f]"
 )
+_PIECE = 256_000
 _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - {0x09, 0x0A})
 _SUSPICIOUS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{_INVISIBLE_CHARACTERS}\u200c\u200d\ufe0e\ufe0f]")
 
@@ -55,8 +57,30 @@ _SUSPICIOUS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{_INVISIBLE
 def clean(text: str) -> str:
     r"""`text` without what the module's docstring lists. Idempotent; takes linear time, and plain text comes back as it is.
 
-    CR, CRLF, vertical tab and form feed become newlines; a lone surrogate becomes U+FFFD.
+    CR, CRLF, vertical tab and form feed become newlines; a lone surrogate becomes U+FFFD. A text of more than 256,000
+    characters is cleaned in pieces: no escape sequence is longer than a piece.
     """
+    if len(text) > _PIECE:
+        return "".join(map(_cleaned, pieces(text)))
+    return _cleaned(text)
+
+
+def pieces(text: str, size: int = _PIECE) -> Iterator[str]:
+    """`text` in pieces of at most `size` characters, cut after white space where there is any.
+
+    A search by regular expression holds the interpreter to its end: one through the whole of a large text would keep
+    every other thread waiting, the event loop among them.
+    """
+    start = 0
+    while len(text) - start > size:
+        middle = start + size // 2
+        end = max(text.rfind("\n", middle, start + size), -1) + 1 or text.rfind(" ", middle, start + size) + 1 or start + size
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def _cleaned(text: str) -> str:
     if _plain(text):
         return text
     # A surrogate pair that nobody joined may spell a tag character: first make characters of everything.

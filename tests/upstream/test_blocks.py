@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from support.results import PNG, PNG64, png, shown, text
-from toolbay.upstream.blocks import MAX_BASE64
-from toolbay.upstream.render import Blob, tool_result
+from toolbay.upstream.blocks import MAX_BASE64, Unreadable, decode
+from toolbay.upstream.render import Blob, prompt_result, resource_result, tool_result
 
 
 def test_content_that_is_no_list_is_read_all_the_same() -> None:
@@ -105,3 +105,33 @@ def test_a_page_full_of_icons_is_not_a_gallery() -> None:
     parts = tool_result({"content": [text(page)]}).parts
     assert sum(isinstance(part, Blob) for part in parts) == 16
     assert str(parts[0]).count("left out") == 24
+
+
+@pytest.mark.parametrize("width", [0, 76, 77])
+def test_large_base64_is_read_piece_by_piece(width: int) -> None:
+    """REN-2: wherever a piece ends, in the middle of four letters or at the end of a line."""
+    data = png(padding=3_000_000)
+    encoded = b64encode(data).decode()
+    lines = "\r\n".join(encoded[at : at + width] for at in range(0, len(encoded), width)) if width else encoded
+    assert decode(lines) == decode(lines.rstrip("=")) == data
+    for damaged in (lines[: len(lines) // 2] + "=" + lines[len(lines) // 2 :], lines[:2_000_000] + "!" + lines[2_000_000:], "é" + lines):
+        with pytest.raises(Unreadable, match="damaged"):
+            decode(damaged)
+
+
+def test_what_is_cut_to_a_length_is_masked_before() -> None:
+    """SEC-33: the first half of a secret at the end of a cut name is found by nobody later."""
+    secret = "s3cr3t-of-thirty-characters-long"
+
+    def safe(text: str) -> str:
+        return text.replace(secret, "***")
+
+    for length in (150, 180, 199, 470, 490):
+        told = "x" * length + secret + "y" * 500
+        link = {"type": "resource_link", "uri": f"a://{told}", "name": told, "mimeType": told, "description": told, "title": told}
+        inner = {"type": "resource", "resource": {"uri": told, "mimeType": told, "text": "t"}}
+        picture = {"type": "resource", "resource": {"uri": told, "mimeType": told, "blob": PNG64}}
+        parts = tool_result({"content": [link, inner, picture, {"type": told}]}, safe=safe).parts
+        parts += resource_result({}, told, safe=safe).parts
+        parts += prompt_result({"messages": [{"role": told}, {"role": told}]}, safe=safe).parts
+        assert "s3cr3t" not in repr(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import threading
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.results import PNG, PNG64, png, shown, text
+from toolbay._redact import mask
 from toolbay.artifacts import Artifacts
 from toolbay.types import Artifact, ToolResult
 from toolbay.upstream.render import Blob, Rendered, prompt_result, resource_result, settle, tool_result
@@ -285,3 +287,65 @@ def test_a_prompt_of_one_message_of_the_user_is_shown_without_a_role() -> None:
     assert prompt_result(told).parts == ("Review this.",)
     told["messages"][0]["role"] = "assistant"
     assert prompt_result(told).parts == ("assistant: Review this.",)
+
+
+SECRET = "sup3rs3cr3t-token-value-0123456789"
+
+
+def masked(text: str) -> str:
+    return mask(text, [SECRET])
+
+
+@pytest.mark.parametrize("place", [*range(500, 640, 7), *range(930, 1_000, 7), 5_000])
+async def test_secrets_are_gone_before_a_result_is_stored_or_cut(store: Artifacts, place: int) -> None:
+    """CAL-6, SEC-33: neither the file of the whole nor the two ends of a cut text hold a piece of one."""
+    whole = "x" * place + SECRET + "y" * 10_000
+    result = await settle(tool_result({"content": [text(whole)]}), store, budget=1_000, safe=masked)
+    kept = result.artifacts[0].path.read_text()
+    assert kept == "x" * place + "***" + "y" * 10_000
+    assert not [piece for piece in (SECRET[:6], SECRET[-6:]) if piece in result.text + kept]
+
+
+async def test_secrets_are_gone_from_structures_and_from_files_that_are_text(store: Artifacts) -> None:
+    """CAL-6, SEC-33: in whatever part of a result a server hides them."""
+    raw = {
+        "content": [
+            {"type": "resource", "resource": {"uri": f"a://{SECRET}", "blob": b64encode(f"KEY={SECRET}".encode()).decode()}},
+            {"type": "image", "data": b64encode(f"KEY={SECRET}".encode()).decode()},
+            text(f"data:text/csv;base64,{b64encode(f'KEY={SECRET},'.encode() * 20).decode()}"),
+            {"type": "resource", "resource": {"uri": f"a://{SECRET}/picture", "blob": PNG64}},
+        ],
+        "structuredContent": {"k": [SECRET], SECRET: 1, "deep": {"json": json.dumps(SECRET)}},
+    }
+    for safe, secret_is_there in ((masked, False), (str, True)):
+        result = await settle(tool_result(raw, safe=safe), store, budget=16_000, safe=safe)
+        told = repr(result) + "".join(artifact.path.read_bytes().decode("latin-1") for artifact in result.artifacts)
+        assert (SECRET in told) == secret_is_there
+        assert len(result.artifacts) == 3
+    assert result.structured == raw["structuredContent"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"content": [text("line of text é\n" * 30_000)]},
+        {"content": [{"type": "resource", "resource": {"uri": "a://b", "blob": b64encode(b"plain text " * 40_000).decode()}}]},
+        {"content": [], "structuredContent": [{"id": number} for number in range(20_000)]},
+    ],
+    ids=["text", "file", "structure"],
+)
+async def test_the_event_loop_does_not_wait_for_a_large_result(store: Artifacts, raw: Any) -> None:
+    """REN-4, SEC-20: it is masked in another thread; a small one is not worth the way."""
+    threads: list[int] = []
+
+    def safe(text: str) -> str:
+        if len(text) > 5_000:
+            threads.append(threading.get_ident())
+        return text
+
+    await settle(tool_result(raw), store, budget=100_000_000, safe=safe)
+    assert threads
+    assert threading.get_ident() not in threads
+    threads.clear()
+    await settle(tool_result({"content": [text("x" * 6_000)]}), store, budget=16_000, safe=safe)
+    assert set(threads) == {threading.get_ident()}

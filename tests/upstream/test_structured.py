@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -84,3 +85,30 @@ def test_a_structure_nested_without_end_is_said_to_be_unreadable() -> None:
         deep = [deep]
     told = shown({"content": [text("[" * 100_000)], "structuredContent": deep})
     assert told.endswith("[the structured content of this result could not be read: it is nested too deeply or is not JSON]")
+
+
+ROWS: Any = {"rows": [{"id": number, "name": f"é {number}", "tags": ["a", None]} for number in range(5_000)], "total": 5_000}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_large_structure_is_compared_part_by_part(indent: int | None, ascii_only: bool) -> None:
+    """REN-3: in whatever way its JSON is written, also with other members around it; one value that differs is seen."""
+    told = json.dumps(ROWS, indent=indent, ensure_ascii=ascii_only)
+    other_order = json.dumps({"total": 5_000, "rows": ROWS["rows"]}, indent=indent)
+    for said in (told, f" {told}\n", other_order):
+        assert len(tool_result({"content": [text(said)], "structuredContent": ROWS}).parts) == 1
+        assert len(tool_result({"content": [text(said)], "structuredContent": {"result": ROWS}}).parts) == 1
+    for other in (
+        {**ROWS, "total": 5_001},
+        {**ROWS, "more": 1},
+        {"rows": ROWS["rows"]},
+        {**ROWS, "rows": ROWS["rows"][:-1]},
+        {**ROWS, "rows": [*ROWS["rows"], {}]},
+        {**ROWS, "rows": [*ROWS["rows"][:-1], {"id": 4_999, "name": "another"}]},
+        {**ROWS, "rows": "x" * 50_000},
+        "x" * 50_000,
+    ):
+        assert len(tool_result({"content": [text(told)], "structuredContent": other}).parts) == 2
+    for broken in (told[:-1], told.replace(",", ";", 1), told.replace(":", ",", 1), told + "x"):
+        assert len(tool_result({"content": [text(broken)], "structuredContent": ROWS}).parts) == 2

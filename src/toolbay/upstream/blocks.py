@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import binascii
 import re
-from base64 import b64decode
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from toolbay import _media
-from toolbay._text import clean, line
+from toolbay._text import clean, line, pieces
 from toolbay.types import Json
 
 MAX_BASE64 = 64 * 1024 * 1024
@@ -25,7 +25,9 @@ _NAME, _URI, _DESCRIPTION = 200, 500, 500
 _RUN = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{200,}+={0,2}")
 _DATA_URI = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=.+-]+)*;base64,\Z")
 _DATA_URI_LENGTH = 120
-_SPACE = re.compile(r"\s+")
+_SPACE = b" \t\n\r\v\f"
+_STANDARD = bytes.maketrans(b"-_", b"+/")
+_PIECE = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -51,19 +53,34 @@ def decode(data: Any) -> bytes:
         raise Unreadable("it holds no data")
     if len(data) > MAX_BASE64:
         raise Unreadable(f"its base64 has {len(data):,} characters, the limit is {MAX_BASE64:,}")
-    if data.startswith("data:"):
-        data = data[data.find(",") + 1 :]
-    compact = _SPACE.sub("", data).rstrip("=")
     try:
-        return b64decode(compact.translate({45: 43, 95: 47}) + "=" * (-len(compact) % 4), validate=True)
-    except (binascii.Error, ValueError):
+        return b"".join(_decoded(data, data.find(",") + 1 if data.startswith("data:") else 0))
+    except ValueError:
         raise Unreadable("its base64 is damaged") from None
 
 
-class Parts:
-    """Collects the parts of one result, in order."""
+def _decoded(data: str, start: int) -> Iterator[bytes]:
+    """Piece by piece, since each of them keeps all other threads waiting.
 
-    def __init__(self) -> None:
+    Raises:
+        ValueError: it is no base64.
+    """
+    rest = b""
+    for at in range(start, len(data), _PIECE):
+        rest += data[at : at + _PIECE].encode("ascii").translate(_STANDARD, _SPACE)
+        whole = len(rest) - len(rest) % 4
+        if at + _PIECE < len(data) and not rest.endswith(b"="):
+            yield binascii.a2b_base64(rest[:whole], strict_mode=True)
+            rest = rest[whole:]
+    rest = rest.rstrip(b"=")
+    yield binascii.a2b_base64(rest + b"=" * (-len(rest) % 4), strict_mode=True)
+
+
+class Parts:
+    """Collects the parts of one result, in order. `safe` masks what is cut to a length here: a piece of a secret is not found later."""
+
+    def __init__(self, safe: Callable[[str], str] = str) -> None:
+        self._safe = safe
         self.parts: list[str | Blob] = []
         self._seen: set[str] = set()
         self._inline = 0
@@ -78,10 +95,15 @@ class Parts:
         def take(found: re.Match[str]) -> str:
             return self._take(found, files)
 
-        cleaned = _RUN.sub(take, clean(text))
+        # Base64 holds no white space, after which the pieces are cut.
+        cleaned = "".join(_RUN.sub(take, piece) for piece in pieces(clean(text)))
         if cleaned.strip():
             self.parts.append(cleaned)
         self.parts += files
+
+    def said(self, value: Any, limit: int) -> str:
+        """What a server says about a thing, on one bounded line; nothing where it is no text."""
+        return line(self._safe(clean(value)), limit) if isinstance(value, str) else ""
 
     def note(self, text: str) -> None:
         """Add a line of our own."""
@@ -105,7 +127,7 @@ class Parts:
                 case "resource_link":
                     self._link(fields)
                 case str():
-                    self.note(f'a piece of this result was left out: its type "{line(kind, 60)}" is not known here')
+                    self.note(f'a piece of this result was left out: its type "{self.said(kind, 60)}" is not known here')
                 case _:
                     self.note("a piece of this result was left out: it does not say its type")
         except Unreadable as problem:
@@ -122,17 +144,17 @@ class Parts:
         if not isinstance(resource, dict):
             raise Unreadable("it is not an object")
         fields = cast("Json", resource)
-        uri = said(fields.get("uri"), _URI)
+        uri = self.said(fields.get("uri"), _URI)
         text = fields.get("text")
         if not isinstance(text, str):
             data = decode(fields.get("blob"))
             self._seen.add(fields["blob"])
             text = _media.decoded(data)
             if text is None:
-                self.parts.append(Blob(data, said(fields.get("mimeType"), _NAME), uri or "resource"))
+                self.parts.append(Blob(data, self.said(fields.get("mimeType"), _NAME), uri or "resource"))
                 return
-        if uri and uri != said(of, _URI):
-            kind = said(fields.get("mimeType"), _NAME)
+        if uri and uri != self.said(of, _URI):
+            kind = self.said(fields.get("mimeType"), _NAME)
             self.note(f"resource {uri}{f' ({kind})' if kind else ''}")
         self.text(text)
 
@@ -145,18 +167,18 @@ class Parts:
     def _file(self, data: Any, claimed: Any, label: str) -> None:
         content = decode(data)
         self._seen.add(data)
-        self.parts.append(Blob(content, said(claimed, _NAME), label))
+        self.parts.append(Blob(content, self.said(claimed, _NAME), label))
 
     def _link(self, block: Json) -> None:
-        uri = said(block.get("uri"), _URI)
+        uri = self.said(block.get("uri"), _URI)
         if not uri:
             raise Unreadable("it holds no URI")
-        name = said(block.get("title"), _NAME) or said(block.get("name"), _NAME)
+        name = self.said(block.get("title"), _NAME) or self.said(block.get("name"), _NAME)
         where = f"{name} <{uri}>" if name else f"<{uri}>"
         size = block.get("size")
-        facts = [said(block.get("mimeType"), _NAME), _media.size(size) if isinstance(size, int) and size >= 0 else ""]
+        facts = [self.said(block.get("mimeType"), _NAME), _media.size(size) if isinstance(size, int) and size >= 0 else ""]
         shown = ", ".join(fact for fact in facts if fact)
-        about = said(block.get("description"), _DESCRIPTION)
+        about = self.said(block.get("description"), _DESCRIPTION)
         self.note(f"resource link: {where}{f' ({shown})' if shown else ''}{f': {about}' if about else ''}")
 
     def _take(self, found: re.Match[str], files: list[Blob]) -> str:
@@ -179,11 +201,6 @@ class Parts:
         self._seen.add(run)
         files.append(Blob(data, claimed, claimed.partition("/")[0]))
         return f"({claimed}: the file that follows)"
-
-
-def said(value: Any, limit: int) -> str:
-    """What a server says about a thing, on one bounded line; nothing where it is no text."""
-    return line(value, limit) if isinstance(value, str) else ""
 
 
 def _article(kind: str) -> str:

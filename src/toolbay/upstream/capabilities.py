@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, cast
 
 from toolbay import arguments
+from toolbay._redact import redacted
 from toolbay._text import clean, line
+from toolbay._weight import aside, heavy
 from toolbay.errors import CallError, CallTimeout, ConnectionFailed, ConnectionLost, ServerError
 from toolbay.types import ArtifactStore, CallContext, Hints, Json, Kind, Subject, Tool, ToolResult
 from toolbay.upstream import render, templates
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import Budget
-from toolbay.upstream.listing import redacted
 from toolbay.upstream.naming import Key, wrapped
 from toolbay.upstream.schema import UntranslatableSchema, normalise
 
@@ -27,6 +28,8 @@ _log = logging.getLogger(__name__)
 DESCRIPTION_LIMIT = 4_000
 """Characters of one description; the longest seen has 14,000, and every model request would carry it."""
 PARAMETER_TEXT_LIMIT = 1_500
+_LIGHT_SCHEMA = 20_000
+"""Weight up to which an output schema is made ready beside the rest of the program."""
 MAY_HAVE_RUN = "It may have taken effect: do not repeat it blindly, check with a tool that only reads, or ask."
 
 
@@ -193,15 +196,23 @@ class ToolInvocation:
             )
         except (CallError, ConnectionLost, ConnectionFailed) as error:
             raise _told(error, f"the tool {self._name!r}", self._connection) from error
-        rendered = render.tool_result(result, output_problems=self._departures(result))
-        return _masked(await render.settle(rendered, self._store, budget=self._budget), self._connection)
+        rendered = await aside(self._rendered, result, when=heavy(result) or heavy(self._output_schema, _LIGHT_SCHEMA))
+        return await render.settle(rendered, self._store, budget=self._budget, safe=self._connection.safe)
+
+    def _rendered(self, result: Json) -> render.Rendered:
+        return render.tool_result(result, output_problems=self._departures(result), safe=self._connection.safe)
 
     def _departures(self, result: Json) -> tuple[str, ...]:
         """How the structured content departs from what the tool promised (REN-3)."""
         structured = result.get("structuredContent")
-        if structured is None or result.get("isError") is True or self._validator is None:
+        validator = None if structured is None or result.get("isError") is True else self._validator
+        # What cannot be judged is not held against the result.
+        if validator is None or validator.refusal(structured) is not None:
             return ()
-        return arguments.check(self._validator, structured)
+        if not arguments.check(validator, structured):
+            return ()
+        # What is wrong names parts of the result, cut to a length: secrets must be gone before.
+        return arguments.check(validator, redacted(structured, self._connection.safe))
 
     @cached_property
     def _validator(self) -> arguments.Validator | None:
@@ -210,7 +221,7 @@ class ToolInvocation:
         try:
             return arguments.compile(self._output_schema)
         except arguments.BadSchema:
-            return None  # what cannot be checked is not held against the result
+            return None
 
 
 async def read_resource(connection: Connection, uri: str, store: ArtifactStore, budget: int, subject: Subject | None = None) -> ToolResult:
@@ -227,7 +238,8 @@ async def read_resource(connection: Connection, uri: str, store: ArtifactStore, 
         )
     except (CallError, ConnectionLost, ConnectionFailed) as error:
         raise _told(error, f"the resource {line(uri, 200)!r}", connection) from error
-    return _masked(await render.settle(render.resource_result(result, uri), store, budget=budget), connection)
+    rendered = await aside(partial(render.resource_result, result, uri, safe=connection.safe), when=heavy(result))
+    return await render.settle(rendered, store, budget=budget, safe=connection.safe)
 
 
 async def get_prompt(connection: Connection, name: str, given: Json, store: ArtifactStore, budget: int) -> ToolResult:
@@ -241,7 +253,8 @@ async def get_prompt(connection: Connection, name: str, given: Json, store: Arti
         result = await connection.request("prompts/get", params, budget=_reading(connection), subject=("prompts", name), repeatable=True)
     except (CallError, ConnectionLost, ConnectionFailed) as error:
         raise _told(error, f"the prompt {line(name, 200)!r}", connection) from error
-    return _masked(await render.settle(render.prompt_result(result), store, budget=budget), connection)
+    rendered = await aside(partial(render.prompt_result, result, safe=connection.safe), when=heavy(result))
+    return await render.settle(rendered, store, budget=budget, safe=connection.safe)
 
 
 def _reading(connection: Connection) -> Budget:
@@ -267,10 +280,6 @@ def _told(error: CallError | ConnectionLost | ConnectionFailed, what: str, conne
     if isinstance(error, ConnectionFailed):
         return type(error)(connection.safe(f"{what} was not called: {error}"), server=server, retriable=error.retriable)
     return type(error)(connection.safe(f"{what} of {server} failed: {error}"))
-
-
-def _masked(result: ToolResult, connection: Connection) -> ToolResult:
-    return replace(result, text=connection.safe(result.text), structured=redacted(result.structured, connection.safe))
 
 
 def _hints(annotations: Json) -> Hints:

@@ -7,13 +7,16 @@ protocol's business and are never shown. URIs are names that only their server u
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
 
 from toolbay import _media
+from toolbay._redact import redacted
 from toolbay._text import clean, excerpt, line
+from toolbay._weight import HEAVY, aside, heavy
 from toolbay.types import Artifact, ArtifactStore, Json, ToolResult
-from toolbay.upstream.blocks import Blob, Parts, Unreadable, said
+from toolbay.upstream.blocks import Blob, Parts, Unreadable
 from toolbay.upstream.structured import as_text, repeats
 
 __all__ = ["Blob", "Rendered", "prompt_result", "resource_result", "settle", "tool_result"]
@@ -21,6 +24,9 @@ __all__ = ["Blob", "Rendered", "prompt_result", "resource_result", "settle", "to
 MAX_PIXELS = 50_000_000
 """Pixels of a picture that is kept. 194 kB of PNG can claim 1.6 billion, and whoever shows it must pay for them."""
 _MAX_PROBLEMS = 5
+
+Safe: TypeAlias = Callable[[str], str]
+"""Text without the secrets in it."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +38,13 @@ class Rendered:
     structured: Any
 
 
-def tool_result(result: Json, *, output_problems: tuple[str, ...] = ()) -> Rendered:
-    """The result of `tools/call`, as on the wire. `output_problems` is how it departs from the tool's `outputSchema`."""
+def tool_result(result: Json, *, output_problems: tuple[str, ...] = (), safe: Safe = str) -> Rendered:
+    """The result of `tools/call`, as on the wire. `output_problems` is how it departs from the tool's `outputSchema`.
+
+    `safe` masks what is cut to a length already here; the rest is masked by `settle`.
+    """
     result = _unwrapped(result)
-    parts = Parts()
+    parts = Parts(safe)
     content = _listed(result.get("content"))
     for block in content:
         parts.block(block)
@@ -49,12 +58,12 @@ def tool_result(result: Json, *, output_problems: tuple[str, ...] = ()) -> Rende
     return Rendered(parts.finished(), result.get("isError") is True, structured)
 
 
-def resource_result(result: Json, uri: str) -> Rendered:
+def resource_result(result: Json, uri: str, *, safe: Safe = str) -> Rendered:
     """The result of `resources/read` for `uri`. An answer without `contents` is an error."""
     contents = _object(result).get("contents")
-    parts = Parts()
+    parts = Parts(safe)
     if not isinstance(contents, list):
-        parts.note(f"the server's answer for {line(uri, 500)} holds no contents")
+        parts.note(f"the server's answer for {parts.said(uri, 500)} holds no contents")
         return Rendered(parts.finished(), is_error=True, structured=None)
     for content in cast("list[Any]", contents):
         try:
@@ -64,55 +73,77 @@ def resource_result(result: Json, uri: str) -> Rendered:
     return Rendered(parts.finished(), _object(result).get("isError") is True, None)
 
 
-def prompt_result(result: Json) -> Rendered:
+def prompt_result(result: Json, *, safe: Safe = str) -> Rendered:
     """The result of `prompts/get`: each message under its role, but for one that is the user's own and the only one.
 
     An answer without `messages` is an error.
     """
     messages = _object(result).get("messages")
-    parts = Parts()
+    parts = Parts(safe)
     if not isinstance(messages, list):
         parts.note("the server's answer holds no messages")
         return Rendered(parts.finished(), is_error=True, structured=None)
     listed = cast("list[Any]", messages)
     alone = len(listed) == 1 and _object(listed[0]).get("role") == "user"
     for message in listed:
-        _add_message(message, parts, named=not alone)
+        _add_message(message, parts, Parts(safe), named=not alone)
     return Rendered(parts.finished(), _object(result).get("isError") is True, None)
 
 
-async def settle(rendered: Rendered, store: ArtifactStore, *, budget: int) -> ToolResult:
+async def settle(rendered: Rendered, store: ArtifactStore, *, budget: int, safe: Safe = str) -> ToolResult:
     """Put the files of `rendered` into `store`, and the whole text too where it has more than `budget` characters.
 
-    A file that cannot be stored becomes a line that says so and makes the result an error; all the rest stays.
+    `safe` masks secrets: before anything is stored or shortened, for what is cut off in the middle of a secret is no longer
+    found. A file that cannot be stored becomes a line that says so and makes the result an error; all the rest stays.
     """
     lines: list[str] = []
     artifacts: list[Artifact] = []
     failed = False
     for part in rendered.parts:
         if isinstance(part, str):
-            lines.append(part)
+            lines.append(await aside(safe, part, when=len(part) > HEAVY))
             continue
+        blob = await aside(_masked, part, safe, when=len(part.data) > HEAVY)
         try:
-            notice, artifact = await _keep(part, store)
+            notice, artifact = await _keep(blob, store)
         except OSError as problem:
             failed = True
-            lines.append(f"[{_described(part)} could not be saved: {_reason(problem)}; the call itself went through]")
+            lines.append(safe(f"[{_described(blob)} could not be saved: {_reason(problem)}; the call itself went through]"))
         else:
-            lines.append(notice)
+            lines.append(safe(notice))
             artifacts += artifact
     text = "\n".join(lines) if any(shown.strip() for shown in lines) else "(no output)"
     if len(text) > budget:
         try:
-            whole = await store.save(text.encode(errors="replace"), media_type="text/plain")
+            whole = await store.save(await aside(_encoded, text, when=len(text) > HEAVY), media_type="text/plain")
         except OSError as problem:
             failed = True
             notice = f"\n[the whole result could not be saved: {_reason(problem)}; the call itself went through]"
-            text = excerpt(text, budget - len(notice)) + notice
+            text = await aside(excerpt, text, budget - len(notice), when=len(text) > HEAVY) + notice
         else:
             artifacts.append(whole)
             text = _shortened(text, whole.name, budget)
-    return ToolResult(text=text, is_error=rendered.is_error or failed, artifacts=tuple(artifacts), structured=rendered.structured)
+    structured = await aside(_safe_structure, rendered.structured, safe, when=heavy(rendered.structured))
+    return ToolResult(text=text, is_error=rendered.is_error or failed, artifacts=tuple(artifacts), structured=structured)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="replace")
+
+
+def _masked(blob: Blob, safe: Safe) -> Blob:
+    """A file that is text is masked like all text; in other files nothing is looked for."""
+    text = _media.decoded(blob.data)
+    if text is None or (masked := safe(text)) == text:
+        return blob
+    return replace(blob, data=masked.encode())
+
+
+def _safe_structure(structured: Any, safe: Safe) -> Any:
+    try:
+        return redacted(structured, safe)
+    except RecursionError:
+        return None  # nested too deeply to be of use to anybody
 
 
 def _unwrapped(result: Any) -> Json:
@@ -151,15 +182,14 @@ def _add_structured(structured: Any, parts: Parts) -> None:
         parts.note(f"the structured content of this result could not be read: {problem}")
 
 
-def _add_message(message: Any, parts: Parts, *, named: bool) -> None:
+def _add_message(message: Any, parts: Parts, inner: Parts, *, named: bool) -> None:
     fields = _object(message)
-    inner = Parts()
     for block in _listed(fields.get("content")):
         inner.block(block)
     if not named:
         parts.parts += inner.finished()
         return
-    role = said(fields.get("role"), 40) or "unknown"
+    role = inner.said(fields.get("role"), 40) or "unknown"
     first, *rest = inner.finished()
     parts.parts += [f"{role}: {first}", *rest] if isinstance(first, str) else [f"{role}:", first, *rest]
 
