@@ -100,9 +100,36 @@ def test_every_field_is_read_in_camel_case_and_in_snake_case() -> None:
     snake = {"".join(f"_{c.lower()}" if c.isupper() else c for c in key): value for key, value in camel.items()}
     snake["restart"] = {"max_attempts": 2}
     assert valid(camel) == valid(snake)
-    assert not read(camel).problems
-    assert not read(snake).problems
+    for entry in (camel, snake):
+        assert [problem.where.rpartition(".")[2] for problem in read(entry).problems] == ["sampling", "elicitation"]  # not supported yet
     assert valid(camel).tool_timeouts == {"aB": 1.0}
+
+
+def test_what_is_not_supported_yet_says_so() -> None:
+    """CFG-6: a setting that does nothing is told; its default is not worth a word."""
+    found = read({"url": "http://h", "sampling": True, "elicitation": False, "auth": {"type": "oauth"}})
+    assert [(problem.where, "not supported yet" in problem.text) for problem in found.problems] == [
+        ("tools.mcpServers.s.sampling", True),
+        ("tools.mcpServers.s.auth", True),
+    ]
+
+
+def test_a_version_of_the_protocol_that_nobody_knows_is_refused() -> None:
+    """CFG-3: `auto`, `legacy`, or a version that the protocol has had; the reason names them."""
+    from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
+
+    for version in ("auto", "legacy", *KNOWN_PROTOCOL_VERSIONS):
+        assert valid({"command": "x", "protocolVersion": version}).protocol_version == version
+    for wrong in ("1999", "latest", "2025-13-45"):
+        assert all(word in reason({"command": "x", "protocolVersion": wrong}) for word in ("protocolVersion", "legacy", "2025-06-18"))
+
+
+def test_a_key_within_a_section_is_named_as_files_have_it() -> None:
+    """CFG-6: the path that is told is the one that stands in the file."""
+    assert "`restart.maxAttempts`" in reason({"command": "x", "restart": {"maxAttempts": 0}})
+    assert "`toolTimeouts.my_tool`" in reason({"command": "x", "toolTimeouts": {"my_tool": "soon"}})
+    found = config.parse({"tools": {"artifacts": {"maxBytes": 0}}})
+    assert [problem.where for problem in found.problems] == ["tools.artifacts.maxBytes"]
 
 
 def test_defaults_are_those_of_the_contract() -> None:
@@ -269,11 +296,11 @@ def test_secrets_are_gathered_and_harmless_values_are_not() -> None:
     http = read(
         {
             "url": "https://user:url-secret@h/p?api_key=query-secret&q=nothing-here",
-            "headers": {"Authorization": "Bearer header-secret", "X-Plain": "nothing-here"},
+            "headers": {"Authorization": "Bearer header-secret", "X-Workspace": "workspace-secret", "accept": "nothing-here"},
             "auth": {"clientId": "nothing-here", "clientSecret": "auth-secret"},
         }
     )
-    assert http.secrets == {"url-secret", "query-secret", "Bearer header-secret", "header-secret", "auth-secret"}
+    assert http.secrets == {"url-secret", "query-secret", "Bearer header-secret", "header-secret", "workspace-secret", "auth-secret"}
 
 
 def test_no_reason_and_no_problem_ever_shows_a_value() -> None:

@@ -95,10 +95,18 @@ def complaints(error: ValidationError, model: type[Section]) -> list[tuple[str, 
         info = model.model_fields.get(str(location[0])) if location else None
         alias = (info.alias if info else None) or (str(location[0]) if location else "")
         inner = [str(part) for part in location[1:] if not (isinstance(part, str) and ("[" in part or part in {"str", "tuple"}))]
-        key = ".".join([alias, *inner])
+        key = ".".join([alias, *_as_in_files(info.annotation if info else None, inner)])
         clause = _clause(str(item["type"]), item.get("ctx", {}), str(item["msg"]))
         said[key] = f"{said[key]} or {clause.removeprefix('must be ')}" if key in said else clause
     return list(said.items())
+
+
+def _as_in_files(model: Any, inner: list[str]) -> list[str]:
+    """The keys within a section as they are written in files; other parts of a path (indices, names of tools) as they are."""
+    if not inner or not (isinstance(model, type) and issubclass(model, Section)):
+        return inner
+    info = model.model_fields.get(inner[0])
+    return [(info.alias if info else None) or inner[0], *_as_in_files(info.annotation if info else None, inner[1:])]
 
 
 def _clause(kind: str, context: Mapping[str, Any], message: str) -> str:

@@ -97,9 +97,9 @@ class ServerConfig(Section):
     roots: tuple[str, ...] = ()
     """Folders that the server is told it may use (MCP roots)."""
     sampling: bool = False
-    """Whether the server may ask our model."""
+    """Whether the server may ask our model. Not supported yet."""
     elicitation: bool = False
-    """Whether the server may ask the person."""
+    """Whether the server may ask the person. Not supported yet."""
     sandbox: Literal["none", "soft", "strict"] = "none"
     """stdio: how far the program is shut in: not at all, by limits, or behind walls (bubblewrap, Linux) without network and home."""
     sandbox_paths: tuple[str, ...] = ()
@@ -111,11 +111,11 @@ class ServerConfig(Section):
     fake_ip: tuple[str, ...] = ()
     """sse, streamableHttp: ranges of a proxy on this machine that answers every DNS question with an address of its own."""
     auth: Mapping[str, Any] | str | None = None
-    """sse, streamableHttp: how to log in."""
+    """sse, streamableHttp: how to log in. Not supported yet: put a token into `headers`."""
     description: str = ""
     """What it is for, for people and for the search among tools."""
-    protocol_version: str = "auto"
-    """`auto`, `legacy` (the initialize handshake), or a version."""
+    protocol_version: Literal["auto", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] = "auto"
+    """`auto`, `legacy` (the initialize handshake), or the version of the protocol that is offered to the server."""
 
 
 class InvalidServer(Section):

@@ -27,6 +27,8 @@ _PLAIN_VARIABLES = re.compile(
 )
 _OTHER_REFERENCE = re.compile(r"\{env:\w+\}|\{\{.*\}\}|%[A-Z][A-Z0-9_]*%|(?:^|\s)\$[A-Z][A-Z0-9_]+$")
 _NOT_REPLACED = "The value looks like another client's reference and is taken as it is; here write ${NAME}."
+_NOT_YET = ("sampling", "elicitation", "auth")
+"""Settings that are read, so that a file may have them already, and do nothing so far."""
 _SENT_OUT = ("env", "headers", "url", "args")
 
 
@@ -79,7 +81,11 @@ def _server(name: str, entry: Any, where: str, around: Surroundings, findings: F
     _tell_literal_references(values, where, findings)
     _find_paths(values, around, findings)
     values["type"] = _type_of(values, where, findings)
-    return ServerConfig.model_validate(values)
+    server = ServerConfig.model_validate(values)
+    for key in _NOT_YET:
+        if getattr(server, key) != ServerConfig.model_fields[key].default:
+            findings.note(f"{where}.{_alias(key)}", f"The key `{_alias(key)}` is not supported yet and has no effect.")
+    return server
 
 
 def _alias(name: str) -> str:
@@ -132,7 +138,7 @@ def _gather_secrets(values: Mapping[str, Any], findings: Findings) -> None:
     for key in ("env", "headers", "auth"):
         for name, value in _texts(values.get(key)):
             findings.hide(*_redact.url_credentials(value))
-            if _redact.looks_secret(name):
+            if not _redact.harmless_header(name) if key == "headers" else _redact.looks_secret(name):
                 findings.hide(value, *value.split()[1:])
     url, args = values.get("url"), values.get("args")
     if isinstance(url, str):

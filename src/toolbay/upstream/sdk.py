@@ -219,7 +219,9 @@ class Session:
 
     async def _initialize(self) -> None:
         timeout = self._opening.config.startup_timeout
-        params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": self._capabilities(), "clientInfo": CLIENT_INFO}
+        wanted = self._opening.config.protocol_version
+        version = wanted if wanted in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
+        params = {"protocolVersion": version, "capabilities": self._capabilities(), "clientInfo": CLIENT_INFO}
         result = await self._exchange("initialize", params, {"cancel_on_abandon": False}, Budget(timeout=timeout, ceiling=timeout))
         agreed = result.get("protocolVersion")
         if agreed not in HANDSHAKE_PROTOCOL_VERSIONS:
