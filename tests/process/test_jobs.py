@@ -20,6 +20,8 @@ from toolbay.upstream.jobs import (
     Held,
     Job,
 )
+from toolbay.upstream.launch import Launch
+from toolbay.upstream.process import Child
 
 pytestmark = pytest.mark.anyio
 
@@ -105,6 +107,19 @@ async def test_a_server_without_a_job_is_still_ended_by_its_own_handle(fails: st
             await held.end_rest()
             await held.close()
         assert held.returncode == process.returncode != 0
+
+
+async def test_a_stubborn_server_without_a_job_is_killed() -> None:
+    """LIF-1: the whole way of a stop, where the job could not be had."""
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(3600)"
+    launch = Launch(argv=(sys.executable, "-IS", "-c", code), env={}, cwd=None, shown="python")
+    async with await anyio.open_process(launch.argv) as process:
+        child = Child(process, launch, Held(process, Kernel("CreateJobObjectW")))
+        assert await child.receive() == b"ready\n"
+        with anyio.fail_after(30):
+            await child.stop()
+            await child.release()
+        assert child.returncode == -KILL
 
 
 async def test_a_polite_end_is_the_servers_and_a_hard_one_the_jobs() -> None:

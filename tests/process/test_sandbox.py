@@ -230,6 +230,14 @@ async def test_p18_a_soft_server_has_limits() -> None:
     assert free["status"]["NoNewPrivs"] == "0"
 
 
+async def test_limits_that_cannot_be_set_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """SEC-34: without a keeper `soft` is not silently nothing."""
+    made = servers.config(servers.stdio(sys.executable, "-IS", "-c", ""), sandbox="soft")
+    async with spawn(confined(prepare(made), made), kept=False) as child:
+        await child.exited.wait()
+    assert "runs without the limits of its sandbox" in caplog.text
+
+
 @strict
 async def test_a_strict_server_sees_nothing_but_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SEC-34: reads no home, no secrets of the system, writes nothing but its temporary files, connects nowhere, sees nobody."""
