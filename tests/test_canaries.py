@@ -27,21 +27,23 @@ from toolbay.testing import FakeModel
 
 SERVER = Path(__file__).parent / "servers" / "telltale_server.py"
 CANARIES = {
-    "CANARY_ENV": "canary-env-7f3a91c2",
-    "CANARY_ARG": "canary-arg-0b66de18",
-    "CANARY_HEADER": "canary-header-5d2c77aa",
-    "CANARY_QUERY": "canary-query-e19044bf",
-    "CANARY_MODEL": "canary-model-93be21d0",
-    "CANARY_PLAIN": "canary-plain-4c81f6e7",
+    "CANARY_ENV": "7f3a91c2-canary-env-d0417be6",
+    "CANARY_ARG": "0b66de18-canary-arg-92fa3c75",
+    "CANARY_HEADER": "5d2c77aa-canary-header-1e88b0f4",
+    "CANARY_QUERY": "e19044bf-canary-query-6ac35d29",
+    "CANARY_MODEL": "93be21d0-canary-model-f7042e81",
+    "CANARY_PLAIN": "4c81f6e7-canary-plain-b85d913a",
 }
 """By the variable that each is given in; the last one stands in the file itself."""
 
 
+PIECE = 12
+
+
 def spellings(canary: str) -> Iterable[str]:
-    """A secret as it is, and as it is easily turned back."""
-    yield canary
-    yield quote(canary, safe="")
-    yield base64.b64encode(canary.encode()).decode().rstrip("=")
+    """A secret as it is, as it is easily turned back, and what is left of it where a text was cut in the middle of it."""
+    for whole in (canary, quote(canary, safe=""), base64.b64encode(canary.encode()).decode().rstrip("=")):
+        yield from (whole, whole[:PIECE], whole[-PIECE:])
 
 
 def assert_clean(text: str, where: str) -> None:
@@ -85,6 +87,10 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("test", "echo", "-v"),
     ("call", "telltale.tell", "--json"),
     ("call", "telltale.fail"),
+    ("call", "telltale.long", "--json"),
+    ("call", "telltale.long"),
+    ("call", "telltale.complain"),
+    ("call", "telltale.log", "-v"),
     ("call", "echo.reflect"),
     ("resources", "--json"),
     ("resources", "read", "telltale", "tell://all"),
@@ -132,6 +138,8 @@ async def test_no_event_error_log_or_model_request_holds_a_secret(
         ("telltale", "fail"),
         ("telltale", "error"),
         ("telltale", "log"),
+        ("telltale", "long"),
+        ("telltale", "complain"),
         ("echo", "reflect"),
         ("telltale", "die"),
     ]

@@ -20,6 +20,11 @@ def gossip() -> str:
     return f"{plain} quoted {' '.join(quote(value, safe='') for value in values)} encoded {' '.join(encoded(value) for value in values)}"
 
 
+def dense() -> str:
+    """So many secrets, one after the other, that wherever a text is cut to a length one of them is cut in two."""
+    return f"{gossip()} " * (40_000 // len(gossip()))
+
+
 def encoded(value: str) -> str:
     return base64.b64encode(value.encode()).decode()
 
@@ -32,7 +37,7 @@ def text(content: str, *, error: bool = False) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": content}], "structuredContent": {"told": content}, "isError": error}
 
 
-TOOLS = ("tell", "fail", "error", "log", "die")
+TOOLS = ("tell", "fail", "error", "log", "die", "long", "complain")
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +47,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         return {"protocolVersion": "2025-06-18", "capabilities": offers, "serverInfo": identity, "instructions": gossip()}
     if method == "tools/list":
         schema = {"type": "object", "properties": {"a": {"type": "string", "description": gossip()}}}
-        return {"tools": [{"name": name, "description": f"{name}s everything: {gossip()}", "inputSchema": schema} for name in TOOLS]}
+        return {"tools": [{"name": name, "description": f"{name}s everything: {dense()}", "inputSchema": schema} for name in TOOLS]}
     if method == "resources/list":
         return {"resources": [{"uri": "tell://all", "name": "all", "description": gossip()}]}
     if method == "resources/templates/list":
@@ -61,6 +66,13 @@ def call(name: str) -> dict[str, Any]:
         sys.exit(3)
     if name == "log":
         send(method="notifications/message", params={"level": "error", "data": {"told": gossip()}})
+        send(method="notifications/message", params={"level": "error", "data": dense()})
+        print(f"stray: {dense()}", flush=True)
+        print(f"stderr: {dense()}", file=sys.stderr, flush=True)
+    if name == "long":
+        link = {"type": "resource_link", "uri": f"tell://{dense()}", "name": dense(), "description": dense()}
+        blob = {"type": "resource", "resource": {"uri": f"tell://{dense()}", "blob": encoded(dense())}}
+        return {**text(dense()), "content": [{"type": "text", "text": dense()}, link, blob, {"type": dense()}]}
     return text(gossip(), error=name == "fail")
 
 
@@ -74,8 +86,9 @@ def main() -> None:
         if "id" not in message:
             continue
         params = message.get("params") or {}
-        if message["method"] == "tools/call" and params["name"] == "error":
-            send(id=message["id"], error={"code": -32000, "message": f"refused: {gossip()}", "data": {"told": gossip()}})
+        if message["method"] == "tools/call" and params["name"] in {"error", "complain"}:
+            told = gossip() if params["name"] == "error" else dense()
+            send(id=message["id"], error={"code": -32000, "message": f"refused: {told}", "data": {"told": told}})
         else:
             send(id=message["id"], result=answer(message["method"], params))
 

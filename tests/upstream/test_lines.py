@@ -83,3 +83,14 @@ def test_a_stream_without_line_ends_does_not_grow_the_ring() -> None:
     assert ring.lines == ("z" * 100,)
     ring.feed(b"\nafter\n")
     assert ring.lines == ("z" * 100, "after")
+
+
+def test_a_secret_is_masked_before_its_line_is_cut() -> None:
+    """SEC-33: in finished and unfinished lines, wherever the bound is."""
+    for place in range(80, 101):
+        ring = Ring(line_bytes=100, safe=lambda text: text.replace("s3cr3t-value", "***"))
+        ring.feed(b"x" * place + b"s3cr3t-value" * 5)
+        assert "s3c" not in ring.lines[0]
+        ring.feed(b"y" * 100 + b"\n")
+        assert "s3c" not in ring.lines[0]
+        assert len(ring.lines[0]) == 100

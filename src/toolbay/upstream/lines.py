@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 DEFAULT_LIMIT = 32 * 1024 * 1024
 """Bytes of one line; real tool lists have lines of 1 MB, results of 10 MB are seen."""
+
+
+_LOOKED_AT = 32
+"""How many times its bound of a line is looked through for secrets."""
 
 
 class LineTooLong(Exception):
@@ -46,9 +51,13 @@ class Lines:
 
 
 class Ring:
-    """The last lines of a stream, bounded by count and by size, for people to read."""
+    """The last lines of a stream, bounded by count and by size, for people to read.
 
-    def __init__(self, lines: int = 200, line_bytes: int = 2_000) -> None:
+    `safe` masks secrets in a line before it is cut: of a secret that was cut, a part would stay.
+    """
+
+    def __init__(self, lines: int = 200, line_bytes: int = 2_000, safe: Callable[[str], str] = str) -> None:
+        self.safe = safe
         self._lines: deque[str] = deque(maxlen=lines)
         self._line_bytes = line_bytes
         self._partial = b""
@@ -60,15 +69,21 @@ class Ring:
         for line in whole:
             self.add(line)
         # A stream without line ends must not grow; what is over the bound of a line is dropped.
-        self._partial = partial[: self._line_bytes]
+        self._partial = partial[: self._line_bytes * _LOOKED_AT]
 
     def add(self, line: bytes) -> None:
         self.count += 1
-        text = line.rstrip(b"\r")[: self._line_bytes].decode("utf-8", "replace")
+        text = self._cut(line.rstrip(b"\r"))
         if text.strip():
             self._lines.append(text)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        partial = self._partial.decode("utf-8", "replace").strip()
+        partial = self._cut(self._partial).strip()
         return (*self._lines, *((partial,) if partial else ()))
+
+    def _cut(self, line: bytes) -> str:
+        if len(line) <= self._line_bytes:
+            return line.decode("utf-8", "replace")
+        looked_at = self.safe(line[: self._line_bytes * _LOOKED_AT].decode("utf-8", "replace"))
+        return looked_at.encode("utf-8", "replace")[: self._line_bytes].decode("utf-8", "ignore")
