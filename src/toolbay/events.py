@@ -5,6 +5,7 @@ A subscriber that is slow loses its oldest events and is told how many (`Subscri
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Generator
@@ -15,6 +16,8 @@ import anyio
 import anyio.lowlevel
 
 from toolbay.types import Outcome, Progress
+
+_log = logging.getLogger("toolbay.events")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,10 +59,14 @@ class ToolsChanged(Event):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice(Event):
-    """Something a person should know once: an allow-list entry that matches nothing, a schema that cannot be used."""
+    """Something a person should know once: an allow-list entry that matches nothing, a schema that cannot be used.
+
+    `aside`: it is of interest to who looks at the tools of a server, and to nobody who only uses them.
+    """
 
     server: str
     text: str
+    aside: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,7 +187,10 @@ class Events:
         for subscription in tuple(self._subscriptions):
             subscription.put(event)
         for listener in tuple(self._listeners):
-            listener(event)
+            try:
+                listener(event)
+            except Exception:  # what somebody does with an event is no affair of who publishes it
+                _log.exception("a listener failed on %s", type(event).__name__)
 
     @contextmanager
     def subscribe(self, size: int = 1000) -> Generator[Subscription]:
@@ -194,7 +204,7 @@ class Events:
 
     @contextmanager
     def listen(self, listener: Callable[[Event], None]) -> Generator[None]:
-        """Call `listener` with each event at once, in the publisher's stack: it must be quick and must not raise."""
+        """Call `listener` with each event at once, in the publisher's stack: it must be quick. What it raises is logged."""
         self._listeners.add(listener)
         try:
             yield

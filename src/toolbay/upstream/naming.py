@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from toolbay.types import Kind
 
@@ -58,6 +59,7 @@ def sanitised(text: str) -> str:
     return _RUN.sub("_", _OUTSIDE.sub("_", text))
 
 
+@lru_cache(maxsize=65_536)  # asked for again at every change of any server
 def _ladder(key: Key) -> tuple[str, ...]:
     infix = f"{key.kind.value}_" if key.kind in {Kind.RESOURCE, Kind.PROMPT} else ""
     full = sanitised(f"mcp_{key.server}_{infix}{key.name}")
