@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -20,13 +20,17 @@ from support.connections import Heard, raw
 from support.processes import MARK, alive, children, eventually, leftovers, marked
 from toolbay import App, parse
 from toolbay.artifacts import Artifacts
+from toolbay.assembly import Assembly
 from toolbay.config.models import InvalidServer, ServerConfig
 from toolbay.errors import ConfigError
 from toolbay.events import Events, Notice, ServerChanged, ToolsChanged
 from toolbay.fleet import Fleet, Reloaded
+from toolbay.lock import Verdicts
 from toolbay.registry import Registry
 from toolbay.testing import MemoryServer, in_memory
 from toolbay.types import CallContext, Json, ToolResult
+from toolbay.upstream.connection import Connection
+from toolbay.upstream.listing import Listing
 
 pytestmark = pytest.mark.anyio
 
@@ -161,6 +165,29 @@ async def test_what_is_wrong_with_a_listing_is_told_once(tmp_path: Path) -> None
         assert len(made.notices) == len(set(made.notices))
 
 
+async def test_complaints_are_bounded_and_told_again_for_a_server_that_was_closed_meanwhile(tmp_path: Path) -> None:
+    """SCH-3: twenty sentences of one listing, and how many more; a server of that name that comes later is another one."""
+    twice = ",".join(f"tool{number},tool{number}" for number in range(30))
+    async with bay(tmp_path, {"s": conf(raw("--tools", twice))}) as made:
+        assert len(made.notices) == 21
+        assert made.notices[-1] == ("s", "and 10 more like these")
+        await made.apply({})
+        await made.apply({"s": conf(raw("--tools", twice))})
+        assert len(made.notices) == 42
+
+
+async def test_tools_that_did_not_change_are_the_same_objects(tmp_path: Path) -> None:
+    """LIF-4: whatever comes and goes beside them, so that nothing is made, checked or compared again."""
+    wanted = {"s": conf(raw("--tools", "grow,echo"))}
+    async with bay(tmp_path, wanted) as made:
+        before = dict(made.registry.tools)
+        await made.apply({**wanted, "t": conf()})
+        assert all(made.registry.tools[name] is tool for name, tool in before.items())
+        await made.call("mcp_s_grow", {"name": "more"})
+        await eventually(lambda: "mcp_s_more" in made.names, "a new listing")
+        assert made.registry.tools["mcp_s_echo"] is not before["mcp_s_echo"], "made anew, from another listing"
+
+
 # -- one bad server ---------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +252,23 @@ async def test_the_tools_of_a_server_that_is_brought_back_stay(tmp_path: Path) -
         ]
 
 
+async def test_a_listing_of_which_nothing_can_be_made_costs_its_own_server_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """SCH-3, TRA-2: an item that nobody foresaw; the others' tools are there, and it is said."""
+    events = Events()
+    bad, good = (Connection(name, conf(), events=events) for name in ("bad", "good"))
+    bad.listing = Listing(tools=cast("Any", (None,)))
+    good.listing = Listing(tools=({"name": "echo", "inputSchema": {}},))
+    assembly = Assembly(Artifacts(tmp_path, max_bytes=1, max_files=1, max_age_days=1))
+    everything = Verdicts(everything=True)
+    tools, news = assembly.tools({"bad": bad, "good": good}, {"bad": everything, "good": everything})
+    assert [tool.name for tool in tools] == ["mcp_good_echo"]
+    assert [notice.server for notice in news] == ["bad"]
+    said = list(caplog.records)
+    assert "the offers of bad could not be made" in caplog.text
+    assert assembly.tools({"bad": bad, "good": good}, {"bad": everything, "good": everything}) == (tools, [])
+    assert caplog.records == said, "once"
+
+
 # -- reload -----------------------------------------------------------------------------------------------------------
 
 
@@ -271,6 +315,17 @@ async def test_nothing_to_do_is_nothing_done(tmp_path: Path) -> None:
         tools, pid = made.registry.tools, made.pid("s")
         assert await made.apply({"s": conf(), "off": conf(disabled=True)}) == Reloaded()
         assert (made.pid("s"), dict(made.registry.tools)) == (pid, dict(tools))
+
+
+async def test_a_server_that_stays_keeps_the_secrets_of_every_configuration(tmp_path: Path) -> None:
+    """OBS-2, LIF-4: what became a secret is masked from now on, what was one stays so."""
+    async with bay(tmp_path) as made:
+        pids: set[int] = set()
+        for secrets in ({"first-5ecret"}, {"second-5ecret"}):
+            await made.apply({"s": conf()}, secrets=frozenset(secrets))
+            pids.add(made.pid("s"))
+        assert len(pids) == 1
+        assert (await made.call("mcp_s_echo", {"text": "first-5ecret, second-5ecret"})).text == "***, ***"
 
 
 async def test_a_running_call_survives_a_new_filter_and_a_changed_neighbour(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -15,21 +15,21 @@ from typing import Self
 import anyio
 import anyio.abc
 
+from toolbay._redact import mask
+from toolbay.assembly import Assembly
 from toolbay.config.models import InvalidServer, ServerConfig
 from toolbay.errors import ConfigError
-from toolbay.events import Events, Notice
+from toolbay.events import Events
 from toolbay.lock import Finding, Lock, Offered, Verdicts
 from toolbay.quarantine import Quarantine
 from toolbay.reconcile import plan
 from toolbay.registry import Registry, Snapshot
 from toolbay.types import ArtifactStore, Json, Tool, ToolResult
-from toolbay.upstream.allow import select
-from toolbay.upstream.capabilities import Maker, Offers, get_prompt, read_resource
+from toolbay.upstream.capabilities import get_prompt, read_resource
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import OpenEngine
 from toolbay.upstream.engines import official
 from toolbay.upstream.listing import Listing
-from toolbay.upstream.naming import assign, wrapped
 from toolbay.upstream.state import SETTLED, State
 
 RELOAD_PATIENCE = 15.0
@@ -94,10 +94,9 @@ class Fleet:
         self._environ = environ
         self._connections: dict[str, Connection] = {}
         self._invalid: dict[str, InvalidServer] = {}
-        self._offers: dict[str, tuple[Listing, Offers]] = {}
+        self._assembly = Assembly(artifacts)
         self._quarantine = Quarantine()
-        self._budget = 16_000
-        self._told: set[tuple[str, str]] = set()
+        self._secrets: frozenset[str] = frozenset()
         self._changed = anyio.Event()
         self._group: anyio.abc.TaskGroup | None = None
         self._applying = anyio.Lock()
@@ -146,7 +145,7 @@ class Fleet:
         Raises:
             ConfigError: there is no such server. Others as `upstream.capabilities.get_prompt`.
         """
-        return await get_prompt(self._connection(server), name, arguments, self._artifacts, self._budget)
+        return await get_prompt(self._connection(server), name, arguments, self._artifacts, self._assembly.budget)
 
     async def resource(self, server: str, uri: str) -> ToolResult:
         """One of a server's resources.
@@ -154,7 +153,7 @@ class Fleet:
         Raises:
             ConfigError: there is no such server. Others as `upstream.capabilities.read_resource`.
         """
-        return await read_resource(self._connection(server), uri, self._artifacts, self._budget)
+        return await read_resource(self._connection(server), uri, self._artifacts, self._assembly.budget)
 
     def _connection(self, server: str) -> Connection:
         try:
@@ -208,9 +207,8 @@ class Fleet:
         """
         async with self._applying:
             self._quarantine.lock = lock or self.lock
-            if budget != self._budget:
-                self._budget = budget
-                self._offers.clear()  # they were made with the old one
+            self._assembly.budget = budget
+            self._secrets |= secrets  # what was a secret once must not be shown later
             self._invalid = {name: entry for name, entry in servers.items() if isinstance(entry, InvalidServer)}
             new = {name: entry for name, entry in servers.items() if isinstance(entry, ServerConfig)}
             old = {name: connection.config for name, connection in self._connections.items()}
@@ -223,7 +221,7 @@ class Fleet:
             for name in (*steps.refilter, *steps.retry):
                 self._connections[name].config = new[name]
             for name in (*steps.start, *steps.restart):
-                self._open(name, new[name], secrets)
+                self._open(name, new[name])
             for name in steps.retry:
                 self._connections[name].start()
             self._publish("")
@@ -250,14 +248,14 @@ class Fleet:
         leaving = [self._connections.pop(name) for name in names]
         for connection in leaving:
             connection.on_listing = lambda: None
-            self._offers.pop(connection.name, None)
+            self._assembly.forget(connection.name)
             connection.stop()
         for connection in leaving:
             await connection.wait_closed()
 
-    def _open(self, name: str, config: ServerConfig, secrets: frozenset[str]) -> None:
+    def _open(self, name: str, config: ServerConfig) -> None:
         assert self._group is not None, "enter the fleet first"
-        connection = Connection(name, config, events=self._events, open_engine=self._open_engine, environ=self._environ, secrets=secrets)
+        connection = Connection(name, config, events=self._events, open_engine=self._open_engine, environ=self._environ, safe=self._safe)
         connection.on_listing = lambda: self._publish(name)
         connection.on_change = self._wake
         connection.admit = partial(self._quarantine.admit, connection)
@@ -305,41 +303,15 @@ class Fleet:
 
     def _publish(self, server: str) -> None:
         """Swap the registry's snapshot for what all servers offer now. `server` is the one that changed, or empty."""
-        configs = {name: connection.config for name, connection in self._connections.items()}
         judged = {name: self._quarantine.of(connection) for name, connection in self._connections.items()}
-        tools, notices = _assembled(configs, {name: self._offers_of(self._connections[name]) for name in configs}, judged)
-        for server_name, text in (notice for notice in dict.fromkeys(notices) if notice not in self._told):
-            self._told.add((server_name, text))
-            self._events.publish(Notice(server=server_name, text=text))
-        described = {name: config.description for name, config in configs.items()}
+        tools, news = self._assembly.tools(self._connections, judged)
+        for notice in news:
+            self._events.publish(notice)
+        described = {name: connection.config.description for name, connection in self._connections.items()}
         self._registry.swap(Snapshot.of((*self._builtin, *tools), descriptions=described), server)
 
-    def _offers_of(self, connection: Connection) -> Offers:
-        listing = connection.listing
-        if listing is None:
-            return Offers(offers=(), complaints=())
-        known = self._offers.get(connection.name)
-        if known is None or known[0] is not listing:
-            known = self._offers[connection.name] = (listing, Maker(connection, self._artifacts, self._budget).make())
-        return known[1]
-
-
-def _assembled(
-    configs: Mapping[str, ServerConfig], offers: Mapping[str, Offers], judged: Mapping[str, Verdicts]
-) -> tuple[list[Tool], list[tuple[str, str]]]:
-    """The tools of all servers under their names, and what people should know: (server, sentence)."""
-    keys = [offer.key for made in offers.values() for offer in made.offers]
-    good = {key for key in keys if judged[key.server].offers(key.kind, key.uri or key.name)}
-    # What is quarantined takes no name away from what is not.
-    names = {**{key: wrapped(key) for key in keys}, **assign(good)}
-    tools: list[Tool] = []
-    notices: list[tuple[str, str]] = []
-    for name, made in offers.items():
-        selection = select(configs[name], [offer.key for offer in made.offers], names)
-        tools += [replace(offer.tool, name=names[offer.key]) for offer in made.offers if offer.key in selection.allowed & good]
-        unmatched = [entry.text for entry in selection.unmatched] if made.offers else []
-        notices += [(name, text) for text in (*made.complaints, *unmatched, judged[name].notice) if text]
-    return tools, notices
+    def _safe(self, text: str) -> str:
+        return mask(text, self._secrets)
 
 
 def _status(connection: Connection, verdicts: Verdicts) -> ServerStatus:

@@ -59,6 +59,7 @@ class RawHttp:
         self.gate = asyncio.Event()
         self.resumed: dict[str, Json] = {}
         """Answers that a client gets when it resumes after an event id."""
+        self.capabilities: Json = {"tools": {}}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -172,7 +173,7 @@ class RawHttp:
 
     def _result(self, message_id: Any, method: str, params: Json) -> Json:
         info = {"name": "raw-http", "version": "1"}
-        known = {"tools": {}}
+        known = self.capabilities
         if method == "initialize" and self.era == "legacy":
             result: Json = {"protocolVersion": LEGACY, "capabilities": known, "serverInfo": info}
         elif method == "server/discover" and self.era == "modern":

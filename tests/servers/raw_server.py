@@ -41,6 +41,7 @@ def arguments() -> argparse.Namespace:
     add("--bad-tool", action="store_true", help="list one tool that does not follow the protocol, before the good ones")
     add("--mute-prompt", action="store_true", help="offer a prompt `mute` whose answer holds no messages")
     add("--bad-progress", action="store_true", help="send a progress notification without a token before every answer to a call")
+    add("--log", metavar="TEXT", help="log this over the protocol, as a warning, at the start of every call")
     add("--ignore-eof", action="store_true", help="live on after the end of input")
     add("--ignore-sigterm", action="store_true", help="do not end on SIGTERM")
     add("--spawn-child", action="store_true", help="start a process of our own that outlives its input; its pid is an effect: child PID")
@@ -130,6 +131,8 @@ class Server:
     def call(self, message_id: Any, params: dict[str, Any]) -> None:
         name, given = params.get("name", ""), params.get("arguments") or {}
         options = self.options
+        if options.log is not None:
+            self.send({"method": "notifications/message", "params": {"level": "warning", "data": options.log}})
         if name in self.errors:
             self.refuse(message_id, self.errors[name], f"{name} is refused, as told")
             return

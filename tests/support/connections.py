@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 
 from support import servers
+from toolbay._redact import mask
 from toolbay.errors import CallError, ConnectionFailed, ConnectionLost
 from toolbay.events import Event, Events, ServerChanged
 from toolbay.types import Json, Progress
@@ -94,7 +95,9 @@ async def started(entry: Mapping[str, Any], *, name: str = "s", open_engine: Ope
     """As `linked`, without waiting for the server."""
     events, heard = Events(), Heard()
     secrets = frozenset(str(value) for value in more.pop("secrets", ()))
-    connection = Connection(name, servers.config(entry, **more), events=events, open_engine=open_engine, secrets=secrets)
+    connection = Connection(
+        name, servers.config(entry, **more), events=events, open_engine=open_engine, safe=lambda text: mask(text, secrets)
+    )
     with events.listen(heard.events.append):
         async with anyio.create_task_group() as group:
             group.start_soon(connection.run, name=f"owner of {name}")

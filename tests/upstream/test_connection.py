@@ -115,13 +115,15 @@ async def test_a_server_of_the_earlier_era_cannot_be_held_to_the_later_one() -> 
 
 async def test_what_a_server_logs_is_an_event() -> None:
     """CAL-8: log messages are events, while the call runs."""
-    async with over(servers.sdk2) as link:
-        await link.call("slow", {"steps": 1})
-        before = [event for event in link.heard.events if isinstance(event, ServerLog)]
-        assert before == []
-        link.connection._notified("notifications/message", {"level": "warning", "data": "disk \x1b[31mfull"})
-        logged = [event for event in link.heard.events if isinstance(event, ServerLog)]
-        assert [(event.level, event.text) for event in logged] == [("warning", "disk full")]
+    seen: list[tuple[str, str]] = []
+    async with linked(raw("--log", "disk \x1b[31mfull")) as link:
+        events = link.heard.events
+
+        def look(_: Progress) -> None:
+            seen.extend((event.level, event.text) for event in events if isinstance(event, ServerLog))
+
+        await link.call("slow", {"steps": 1}, on_progress=look)
+    assert seen == [("warning", "disk full")], "it was there before the call's answer"
 
 
 # -- starting ---------------------------------------------------------------------------------------------------------

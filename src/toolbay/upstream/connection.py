@@ -11,39 +11,27 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 import anyio
 
 from toolbay._aio import first_of
-from toolbay._redact import mask
 from toolbay._text import clean, excerpt, line
 from toolbay.config.models import ServerConfig
-from toolbay.errors import (
-    AuthRequired,
-    BadCall,
-    Busy,
-    CallError,
-    CallTimeout,
-    ConnectionFailed,
-    ConnectionLost,
-    ToolbayError,
-)
+from toolbay.errors import AuthRequired, CallTimeout, ConnectionFailed, ConnectionLost, ToolbayError
 from toolbay.events import Events, ServerChanged, ServerLog
 from toolbay.types import Json, Progress, Subject
 from toolbay.upstream import listing as listings
+from toolbay.upstream.attempts import at_most_once
 from toolbay.upstream.engine import Budget, Diagnostics, Engine, OpenEngine, Opening, ServerInfo
 from toolbay.upstream.engines import official
-from toolbay.upstream.failures import explain
-from toolbay.upstream.listing import Listing
+from toolbay.upstream.failures import explain, last_reason
+from toolbay.upstream.listing import Listing, Refresh
 from toolbay.upstream.state import SETTLED, Backoff, Happening, State, after
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that leaving an engine may take (I7)."""
 REPEAT_DELAY = 1.0
 """Seconds before a call is sent once more on a connection that lives on (CAL-4)."""
-RELIST_DEBOUNCE = 0.3
-"""Seconds of quiet before a changed list is read again; servers announce each tool of a hundred one by one."""
 LIST_CHANGED = frozenset({f"notifications/{kind}/list_changed" for kind in ("tools", "resources", "prompts")})
 
 _log = logging.getLogger("toolbay.upstream")
@@ -60,7 +48,7 @@ class Connection:
         events: Events,
         open_engine: OpenEngine = official,
         environ: Mapping[str, str] | None = None,
-        secrets: frozenset[str] = frozenset(),
+        safe: Callable[[str], str] = str,
     ) -> None:
         self.name = name
         self.config = config
@@ -70,7 +58,7 @@ class Connection:
         self.listing: Listing | None = None
         """What the server offered when it was last asked; kept while it is being brought back."""
         self.on_listing: Callable[[], None] = lambda: None
-        """Called when `listing` has changed; must be quick and must not raise."""
+        """Called when `listing` has changed; must be quick. What it raises is logged."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when `state` has changed; as above."""
         self.admit: Callable[[Subject | None], None] = lambda _subject: None
@@ -83,12 +71,15 @@ class Connection:
         self._events = events
         self._open_engine = open_engine
         self._environ = environ
-        self._secrets = secrets
+        self.safe = safe
+        """Text without the secrets that there are at that moment."""
         self._engine: Engine | None = None
         self._stop = anyio.Event()
         self._again = anyio.Event()
         self._changed = anyio.Event()
-        self._relist = anyio.Event()
+        self._refresh = Refresh(name, self.safe)
+        self._under_way = 0
+        self._idle = anyio.Event()
         self._closed = anyio.Event()
         self._opening: anyio.CancelScope | None = None
 
@@ -128,48 +119,47 @@ class Connection:
         """Send a request to the server's current session, waiting for one if it is being brought back.
 
         At most once: what was sent is sent again only where `repeatable`, and at most one more time (CAL-3). All attempts
-        share one deadline, the budget's.
+        share one deadline, the budget's: whoever waited for the server, or lost an attempt, gets what is left of `timeout`.
 
         Raises:
             ConnectionFailed: the server is not there and could not be brought back.
             BadCall: `admit` said no.
             ConnectionLost, CallTimeout, ServerError, CallError: as `Engine.request`.
         """
-        started = anyio.current_time()
-        lost: ConnectionLost | None = None
-        for last in (True,) if self.config.retry == "never" else (False, True):
-            try:
-                engine = await self._ready(budget.timeout)
-                self.admit(subject)
-            except (ConnectionFailed, CallTimeout, BadCall) as error:
-                # Where the call was sent before, that is what its caller must know.
-                raise (lost if lost is not None and lost.sent else error) from None
-            left = Budget(timeout=budget.timeout, ceiling=max(started + budget.ceiling - anyio.current_time(), 0.001))
+
+        async def ready(deadline: float) -> Engine:
+            engine = await self._ready(deadline)
+            self.admit(subject)
+            return engine
+
+        async def send(engine: Engine, left: Budget) -> Json:
+            self._under_way += 1
             try:
                 return await engine.request(method, params, budget=left, on_progress=on_progress)
-            except Busy as busy:
-                in_time = anyio.current_time() + busy.retry_after <= started + budget.timeout
-                if last or not in_time or (busy.ran is not False and not self._repeats(repeatable)):
-                    raise
-                await anyio.sleep(busy.retry_after)
-            except ConnectionLost as error:
-                lost = error
-                if last or (lost.sent and not self._repeats(repeatable)):
-                    raise
-                await self._left(engine)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+            finally:
+                self._under_way -= 1
+                if not self._under_way:
+                    self._idle.set()
 
-    def _repeats(self, repeatable: bool) -> bool:
-        return repeatable or self.config.retry == "always"
+        retry = self.config.retry
+        return await at_most_once(
+            ready,
+            send,
+            self._left,
+            budget=budget,
+            repeatable=repeatable or retry == "always",
+            attempts=1 if retry == "never" else 2,
+        )
 
-    async def _ready(self, patience: float) -> Engine:
+    async def _ready(self, deadline: float) -> Engine:
+        patience = max(deadline - anyio.current_time(), 0.0)
         with anyio.move_on_after(patience):
             while self.state is not State.READY or self._engine is None or self._engine.died.is_set():
                 if self.state in (State.FAILED, State.NEEDS_AUTH, State.CLOSED):
                     raise _unavailable(self)
                 await self._changed.wait()
             return self._engine
-        raise CallTimeout(f"{self.name} was not ready within {patience:.0f} s", sent=False)
+        raise CallTimeout(f"{self.name} was not ready within {patience:.3g} s", sent=False)
 
     async def _left(self, engine: Engine) -> None:
         """Wait until the owner has noticed that `engine` is gone; where only the call failed, for a moment."""
@@ -197,12 +187,14 @@ class Connection:
                     await self._wait(backoff.delay(failures - 1, random.random()))  # noqa: S311 - jitter is no secret
                 else:
                     failures, self.listing = 0, None
-                    self.on_listing()
+                    _tell(self.name, self.on_listing)
                     await self._wait(None)
         finally:
             self.listing = None
-            self._to(Happening.STOP)
-            self._closed.set()
+            try:
+                self._to(Happening.STOP)
+            finally:
+                self._closed.set()
 
     async def _wait(self, seconds: float | None) -> None:
         """Until the next attempt is due, or somebody asks for one."""
@@ -222,20 +214,19 @@ class Connection:
         self.diagnostics = Diagnostics()
         failure: BaseException | None = None
         died: Engine | None = None
+        denied: AuthRequired | None = None
         try:
             with scope:
-                opening = Opening(
-                    name=self.name, config=self.config, environ=self._environ, on_notification=self._notified, diagnostics=self.diagnostics
-                )
-                async with self._open_engine(opening) as engine:
-                    self.listing = listings.masked(await listings.read(engine), self.safe)
+                async with self._open_engine(self._opened()) as engine:
+                    self.listing = await listings.read(engine, self.safe)
                     scope.deadline, self._opening = float("inf"), None
                     self._engine, self.info = engine, _masked(engine.info, self.safe)
                     self.seconds = anyio.current_time() - started
                     was_ready = anyio.current_time()
                     self._to(Happening.CONNECTED)
-                    self.on_listing()
-                    await self._stay(engine)
+                    _tell(self.name, self.on_listing)
+                    if (denied := await self._refresh.during(engine, self._stop, took=self._took)) is not None:
+                        await self._dismiss(engine, denied)
                     died = engine
                     scope.deadline = anyio.current_time() + CLOSE_TIMEOUT
         except Exception as error:  # the seam: whatever an engine met ends here as one sentence
@@ -245,40 +236,41 @@ class Connection:
         if self._stop.is_set():
             return 0.0
         if was_ready:
-            self._lost(died.last_words() if died is not None else None)
+            if denied is None:
+                self._lost(died, failure)
             return anyio.current_time() - was_ready
         self._failed(failure, timed_out=scope.cancelled_caught)
         return 0.0
 
-    async def _stay(self, engine: Engine) -> None:
-        """Until the server is gone or we are told to stop; changed lists are read meanwhile, one at a time."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(partial(self._follow, engine), name=f"{self.name}: lists")
-            if self._stop.is_set() or engine.died.is_set():
-                group.cancel_scope.cancel()
-            await first_of(self._stop, engine.died)
-            group.cancel_scope.cancel()
+    def _opened(self) -> Opening:
+        return Opening(
+            name=self.name,
+            config=self.config,
+            environ=self._environ,
+            on_notification=self._notified,
+            diagnostics=self.diagnostics,
+            safe=self.safe,
+        )
 
-    async def _follow(self, engine: Engine) -> None:
-        while True:
-            await self._relist.wait()
-            # Whatever is announced while we wait or list sets a new event: at most one more listing follows.
-            await anyio.sleep(RELIST_DEBOUNCE)
-            self._relist = anyio.Event()
-            try:
-                self.listing = listings.masked(await listings.read(engine), self.safe)
-            except (CallError, ConnectionLost) as error:
-                _log.warning("%s: its changed lists could not be read: %s", self.name, error)
-                continue
-            self.on_listing()
+    async def _dismiss(self, engine: Engine, denied: AuthRequired) -> None:
+        """Let nobody in any more, and whoever is in finish."""
+        self._idle = anyio.Event()
+        self._failed(denied, timed_out=False)
+        if self._under_way:
+            await first_of(self._stop, engine.died, self._idle)
+
+    def _took(self, listing: Listing) -> None:
+        self.listing = listing
+        _tell(self.name, self.on_listing)
 
     def _notified(self, method: str, params: Json) -> None:
         if method in LIST_CHANGED:
-            self._relist.set()
+            self._refresh.announce()
         elif method == "notifications/message":
             self._events.publish(_said(self, params))
 
-    def _lost(self, reason: ToolbayError | None) -> None:
+    def _lost(self, died: Engine | None, failure: BaseException | None) -> None:
+        reason = last_reason(self.name, died.last_words() if died is not None else None, failure, self.safe)
         self.error = ConnectionLost(self.safe(f"{self.name} went away{f': {reason}' if reason else ''}"), server=self.name)
         self._to(Happening.LOST)
 
@@ -286,15 +278,11 @@ class Connection:
         self.error = explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self.safe)
         self._to(_follows(self.error, retrying=self.listing is not None))
 
-    def safe(self, text: str) -> str:
-        """`text` without the secrets that the configuration holds."""
-        return mask(text, self._secrets)
-
     def _to(self, happening: Happening) -> None:
         before, self.state = self.state, after(self.state, happening)
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
-        self.on_change()
+        _tell(self.name, self.on_change)
         if self.state in (State.READY, State.CONNECTING):
             self.error = None if self.state is State.READY else self.error
         if self.state is not before:
@@ -304,8 +292,16 @@ class Connection:
 def _said(connection: Connection, params: Json) -> ServerLog:
     """A `notifications/message` for people."""
     data = params.get("data")
-    text = excerpt(clean(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)), 2_000)
-    return ServerLog(server=connection.name, level=line(str(params.get("level", "info")), 20), text=connection.safe(text))
+    text = connection.safe(clean(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)))
+    return ServerLog(server=connection.name, level=line(connection.safe(str(params.get("level", "info"))), 20), text=excerpt(text, 2_000))
+
+
+def _tell(name: str, listener: Callable[[], None]) -> None:
+    """What others do with a change of a server costs it nothing."""
+    try:
+        listener()
+    except Exception:
+        _log.exception("%s: a change of it could not be passed on", name)
 
 
 def _follows(error: ToolbayError, *, retrying: bool) -> Happening:

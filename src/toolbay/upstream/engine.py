@@ -42,6 +42,13 @@ class Budget:
 
     timeout: float
     ceiling: float
+    left: float | None = None
+    """What is left of the first `timeout`, where a wait or an earlier attempt has used some of it."""
+
+    @property
+    def first(self) -> float:
+        """Seconds until the first progress."""
+        return min(self.timeout if self.left is None else self.left, self.ceiling)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -64,6 +71,8 @@ class Opening:
     on_notification: Callable[[str, Json], None] = lambda _method, _params: None
     """Called in the order of arrival; must be quick and must not raise."""
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    safe: Callable[[str], str] = str
+    """Masks secrets. Text is passed through it before it is cut: of a secret that was cut, a part would stay."""
 
 
 class Engine(Protocol):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from toolbay._text import excerpt, line
+from toolbay._text import clean, excerpt, line
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.errors import (
-    BlockedAddress,
     CallError,
     CallTimeout,
     ConnectionFailed,
@@ -34,12 +33,11 @@ def explain(
     """The error that people are shown. `safe` masks secrets; its kind is kept, since it decides what follows."""
     cause = _ours(failure)
     if timed_out:
-        text = (
-            f"{name} was not ready within {config.startup_timeout:g} s{_said(diagnostics)}: raise `startupTimeout` if it only starts slowly"
-        )
+        said = _said(diagnostics, safe)
+        text = f"{name} was not ready within {config.startup_timeout:g} s{said}: raise `startupTimeout` if it only starts slowly"
         return HandshakeFailed(safe(text), server=name)
     if isinstance(cause, (ConnectionLost, CallTimeout)):
-        text = f"{name} did not complete the handshake: {cause}{_polluted(diagnostics)}"
+        text = f"{name} did not complete the handshake: {cause}{_polluted(diagnostics, safe)}"
         kind = LaunchFailed if config.type is TransportType.STDIO else HandshakeFailed
         return kind(safe(text), server=name)
     if isinstance(cause, ConnectionFailed):
@@ -49,17 +47,21 @@ def explain(
             retriable=cause.retriable,
         )
     if isinstance(cause, CallError):
-        return HandshakeFailed(safe(f"{name} refused the handshake: {cause}{_polluted(diagnostics)}"), server=name)
-    if cause is None and failure is not None:
-        cause = _foreign(failure, config)
-    if isinstance(cause, ConnectionFailed):
-        return type(cause)(safe(f"{name}: {cause}"), server=name, retriable=cause.retriable)
+        return HandshakeFailed(safe(f"{name} refused the handshake: {cause}{_polluted(diagnostics, safe)}"), server=name)
     if cause is not None:
         return type(cause)(safe(f"{name}: {cause}"))
     if failure is not None:
         _log.error("%s: an unexpected error while connecting", name, exc_info=failure)
-        return ConnectionFailed(safe(f"{name} could not be connected: {line(_innermost(failure), 300)}"), server=name)
+        return ConnectionFailed(safe(f"{name} could not be connected: {line(safe(_innermost(failure)), 300)}"), server=name)
     return ConnectionFailed(f"{name} could not be connected", server=name)
+
+
+def last_reason(name: str, words: ToolbayError | None, failure: BaseException | None, safe: Callable[[str], str]) -> str:
+    """Why a session ended that was ready. What an engine met meanwhile is no business as usual: it is logged."""
+    if failure is None:
+        return str(words or "")
+    _log.error("%s: an unexpected error ended its session", name, exc_info=failure)
+    return str(words or _ours(failure) or f"an unexpected error ({line(safe(_innermost(failure)), 300)})")
 
 
 def _ours(failure: BaseException | None) -> ToolbayError | None:
@@ -73,37 +75,20 @@ def _ours(failure: BaseException | None) -> ToolbayError | None:
     return None
 
 
-def _foreign(failure: BaseException, config: ServerConfig) -> ConnectionFailed | BlockedAddress | None:
-    """What the HTTP library met while the first stream was opened (SSE opens one before any request)."""
-    if config.type is TransportType.STDIO:
-        return None
-    import httpx2  # noqa: PLC0415 - only where a server was reached over HTTP, which has loaded it
-
-    from toolbay.upstream.faults import causes, refused_status, unreachable  # noqa: PLC0415 - as above
-
-    for cause in causes(failure):
-        if isinstance(cause, httpx2.HTTPStatusError):
-            told = refused_status(cause.response.status_code, cause.response.headers, "", config.url)
-            return told if isinstance(told, ConnectionFailed) else HandshakeFailed(str(told))
-        if isinstance(cause, httpx2.TransportError):
-            told = unreachable(cause, config.url)
-            return told if isinstance(told, (ConnectionFailed, BlockedAddress)) else None
-    return None
-
-
 def _innermost(failure: BaseException) -> str:
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return f"{type(failure).__name__}: {failure}"  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _said(diagnostics: Diagnostics) -> str:
-    lines = diagnostics.stderr()[-3:]
-    return (f"; its last words on stderr: {excerpt(' | '.join(lines), 500)}" if lines else "") + _polluted(diagnostics)
+def _said(diagnostics: Diagnostics, safe: Callable[[str], str]) -> str:
+    lines = safe(clean(" | ".join(diagnostics.stderr()[-3:])))
+    return (f"; its last words on stderr: {excerpt(lines, 500)}" if lines else "") + _polluted(diagnostics, safe)
 
 
-def _polluted(diagnostics: Diagnostics) -> str:
+def _polluted(diagnostics: Diagnostics, safe: Callable[[str], str]) -> str:
     lines = diagnostics.stray()
     if not lines:
         return ""
-    return f"; it writes lines to stdout that are no protocol messages, such as {line(lines[0], 100)!r}: it must log to stderr"
+    shown = line(safe(clean(lines[0])), 100)
+    return f"; it writes lines to stdout that are no protocol messages, such as {shown!r}: it must log to stderr"

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 
 from toolbay._redact import url as shown_url
-from toolbay._text import line
+from toolbay._text import clean, line
 from toolbay.errors import AuthRequired, BlockedAddress, Busy, ConnectionLost, Refused, ServerError, ToolbayError
 from toolbay.types import Json
 from toolbay.upstream.ledger import Ledger
@@ -66,10 +66,10 @@ def unreachable(error: BaseException, url: str) -> ToolbayError:
     return Refused(f"{where} could not be reached ({type(error).__name__})")
 
 
-def refused_status(status: int, headers: httpx2.Headers, body: str, url: str) -> ToolbayError:
-    """What an HTTP error status means for a connection or a call."""
+def refused_status(status: int, headers: httpx2.Headers, body: str, url: str, safe: Callable[[str], str]) -> ToolbayError:
+    """What an HTTP error status means for a connection or a call. `safe` masks the secrets that a body says back."""
     where = shown_url(url)
-    said = f": {line(body, 200)}" if body.strip() and not _is_html(headers) else ""
+    said = f": {line(safe(clean(body)), 200)}" if body.strip() and not _is_html(headers) else ""
     if status in (401, 403):
         mend = "it wants credentials: set an Authorization header in `headers`" if status == 401 else "access was denied"
         return AuthRequired(f"{where} answered HTTP {status}, {mend}{said}", retriable=False)
@@ -113,17 +113,23 @@ def _reply(body: bytes) -> Json | None:
     return message if is_one else None  # pyright: ignore[reportUnknownVariableType]
 
 
-class _TooLarge(Exception):
-    pass
+class TooLarge(Exception):
+    """A body is larger than its reader takes."""
 
 
-async def _read(response: httpx2.Response, limit: int) -> bytes:
+async def read(response: httpx2.Response, limit: int) -> bytes:
+    """The whole body.
+
+    Raises:
+        TooLarge: it is longer than `limit` bytes.
+        httpx2.TransportError, httpx2.DecodingError: it did not come to its end.
+    """
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.aiter_bytes():
         size += len(chunk)
         if size > limit:
-            raise _TooLarge
+            raise TooLarge
         chunks.append(chunk)
     return b"".join(chunks)
 
@@ -151,11 +157,20 @@ class _WatchedStream(httpx2.AsyncByteStream):
 class Faults(httpx2.AsyncBaseTransport):
     """Wraps the transport that dials. `wakes` is True where answers come on another stream (SSE): the waiter is woken then."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, ledger: Ledger, *, on_dead: Callable[[ToolbayError], None], wakes: bool) -> None:
+    def __init__(
+        self,
+        inner: httpx2.AsyncBaseTransport,
+        ledger: Ledger,
+        *,
+        on_dead: Callable[[ToolbayError], None],
+        wakes: bool,
+        safe: Callable[[str], str] = str,
+    ) -> None:
         self._inner = inner
         self._ledger = ledger
         self._on_dead = on_dead
         self._wakes = wakes
+        self._safe = safe
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         request_id = _request_id(request)
@@ -172,7 +187,8 @@ class Faults(httpx2.AsyncBaseTransport):
             response = await self._inner.handle_async_request(request)
         except NOT_SENT as error:
             reason = unreachable(error, url)
-            if not isinstance(error, httpx2.PoolTimeout):  # too much of our own at once says nothing about the server
+            # Too much of our own at once says nothing about the server, nor does one refusal while it answers others.
+            if not isinstance(error, httpx2.PoolTimeout) and not self._ledger.busy(request_id):
                 self._on_dead(reason)
             return self._fail(request, request_id, reason)
         except httpx2.TransportError as error:
@@ -202,8 +218,8 @@ class Faults(httpx2.AsyncBaseTransport):
             )
             return self._fail(request, request_id, ServerError(f"{shown_url(url)} answered {what}", code=response.status_code, ran=None))
         try:
-            body = await _read(response, BODY_LIMIT)
-        except _TooLarge:
+            body = await read(response, BODY_LIMIT)
+        except TooLarge:
             text = f"the answer of {shown_url(url)} is larger than {BODY_LIMIT // 1024 // 1024} MB; the call has run"
             return self._fail(request, request_id, ServerError(text))
         except (httpx2.TransportError, httpx2.DecodingError) as error:
@@ -221,8 +237,8 @@ class Faults(httpx2.AsyncBaseTransport):
     async def _judge_error(self, request: httpx2.Request, request_id: Any, response: httpx2.Response) -> httpx2.Response:
         url = str(request.url)
         try:
-            body = await _read(response, ERROR_BODY_LIMIT)
-        except (_TooLarge, httpx2.TransportError, httpx2.DecodingError):
+            body = await read(response, ERROR_BODY_LIMIT)
+        except (TooLarge, httpx2.TransportError, httpx2.DecodingError):
             body = b""
         finally:
             await response.aclose()
@@ -230,9 +246,9 @@ class Faults(httpx2.AsyncBaseTransport):
             gone = ConnectionLost(f"{shown_url(url)} has ended the session")
             self._on_dead(gone)
             return self._fail(request, request_id, gone)
-        if request_id is not None and "error" in (_reply(body) or {}):
+        if request_id is not None and not self._wakes and "error" in (_reply(body) or {}):
             return _buffered(request, response, body)
-        fault = refused_status(response.status_code, response.headers, body.decode("utf-8", "replace"), url)
+        fault = refused_status(response.status_code, response.headers, body.decode("utf-8", "replace"), url, self._safe)
         return self._fail(request, request_id, fault)
 
     def _fail(self, request: httpx2.Request, request_id: Any, fault: ToolbayError) -> httpx2.Response:

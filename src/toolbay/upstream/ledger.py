@@ -48,6 +48,15 @@ class Ledger:
         """The entry under way with that id; ids of another type than ours match nothing (CVE-2026-25536)."""
         return self._entries.get(request_id) if isinstance(request_id, int) and not isinstance(request_id, bool) else None
 
+    def busy(self, but: object) -> bool:
+        """Whether any other request was sent and may still be answered: its connection is alive."""
+        except_for = self.get(but)
+        return any(
+            entry.sent and not entry.answered and entry.fault is None and entry.cut is None
+            for entry in self._entries.values()
+            if entry is not except_for
+        )
+
     def sent(self, request_id: object) -> None:
         if (entry := self.get(request_id)) is not None and not entry.sent:
             entry.sent = True

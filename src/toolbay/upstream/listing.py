@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from toolbay._text import line
-from toolbay.errors import CallError, ServerError
+import anyio
+
+from toolbay._aio import first_of
+from toolbay._text import clean, line
+from toolbay.errors import AuthRequired, CallError, ConnectionFailed, ConnectionLost, ServerError
 from toolbay.types import Json
 from toolbay.upstream.engine import Budget, Engine
 
 MAX_PAGES = 100
 MAX_ITEMS = 20_000
 LIST_BUDGET = Budget(timeout=30.0, ceiling=120.0)
+RELIST_DEBOUNCE = 0.3
+"""Seconds of quiet before a changed list is read again; servers announce each tool of a hundred one by one."""
 METHOD_NOT_FOUND = -32601
 
 _LISTS = (
@@ -25,6 +31,8 @@ _LISTS = (
 )
 """Capability, method, and the key of the items in the result."""
 _IDENTITY = frozenset({"name", "uri", "uriTemplate"})
+
+_log = logging.getLogger("toolbay.upstream")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,8 +46,8 @@ class Listing:
     complaints: tuple[str, ...] = ()
 
 
-async def read(engine: Engine) -> Listing:
-    """List all that the server says it has.
+async def read(engine: Engine, safe: Callable[[str], str] = str) -> Listing:
+    """List all that the server says it has, `masked`.
 
     A list that it advertises but cannot give costs that list only.
 
@@ -60,16 +68,61 @@ async def read(engine: Engine) -> Listing:
             failure = failure or (error if key == "tools" else None)
             found[key] = ()
             if not (isinstance(error, ServerError) and error.code == METHOD_NOT_FOUND):
-                complaints.append(f"its {key} could not be listed: {line(str(error), 200)}")
+                complaints.append(f"its {key} could not be listed: {line(safe(clean(str(error))), 200)}")
     if failure is not None and not any(found.values()):
         raise failure
-    return Listing(
+    listing = Listing(
         tools=found["tools"],
         resources=found["resources"],
         templates=found["resourceTemplates"],
         prompts=found["prompts"],
         complaints=tuple(complaints),
     )
+    return masked(listing, safe)
+
+
+class Refresh:
+    """Reads a server's lists again once it has announced that they changed: one reading at a time. What goes wrong costs that one."""
+
+    def __init__(self, name: str, safe: Callable[[str], str]) -> None:
+        self._name = name
+        self._safe = safe
+        self._due = anyio.Event()
+
+    def announce(self) -> None:
+        self._due.set()
+
+    async def during(self, engine: Engine, stop: anyio.Event, *, took: Callable[[Listing], None]) -> AuthRequired | None:
+        """Give each new listing to `took`, until the engine dies or `stop`; or until the lists want credentials: that is returned."""
+        denied: AuthRequired | None = None
+        async with anyio.create_task_group() as group:
+
+            async def follow() -> None:
+                nonlocal denied
+                denied = await self._follow(engine, took)
+                group.cancel_scope.cancel()
+
+            group.start_soon(follow, name=f"{self._name}: lists")
+            if stop.is_set() or engine.died.is_set():
+                group.cancel_scope.cancel()
+            await first_of(stop, engine.died)
+            group.cancel_scope.cancel()
+        return denied
+
+    async def _follow(self, engine: Engine, took: Callable[[Listing], None]) -> AuthRequired:
+        while True:
+            await self._due.wait()
+            # Whatever is announced while we wait or list sets a new event: at most one more listing follows.
+            await anyio.sleep(RELIST_DEBOUNCE)
+            self._due = anyio.Event()
+            try:
+                took(await read(engine, self._safe))
+            except AuthRequired as error:
+                return error
+            except (CallError, ConnectionFailed, ConnectionLost) as error:
+                _log.warning("%s: its changed lists could not be read: %s", self._name, self._safe(str(error)))
+            except Exception:
+                _log.exception("%s: its changed lists could not be read", self._name)
 
 
 def masked(listing: Listing, safe: Callable[[str], str]) -> Listing:

@@ -111,10 +111,10 @@ class MemoryServer:
             method, ("", "")
         )
         if not kind:
-            raise ServerError(f"Method not found: {method}", code=METHOD_NOT_FOUND)
+            raise ServerError(f"Method not found: {method}", code=METHOD_NOT_FOUND, ran=False)
         handler = self._handlers.get(f"{kind} {params.get(key)}")
         if handler is None:
-            raise ServerError(f"Unknown {kind}: {params.get(key)}", code=INVALID_PARAMS)
+            raise ServerError(f"Unknown {kind}: {params.get(key)}", code=INVALID_PARAMS, ran=False)
         arguments: Json = params.get("arguments") or {}
         if kind == "tool":
             self.calls.append((params["name"], arguments))
@@ -167,7 +167,7 @@ class _Session:
         if self._died.is_set():
             raise ConnectionLost(str(self.reason or "the session was closed"), sent=False)
         started = anyio.current_time()
-        scope = anyio.CancelScope(deadline=started + min(budget.timeout, budget.ceiling))
+        scope = anyio.CancelScope(deadline=started + budget.first)
 
         def report(progress: float, total: float | None, message: str | None) -> None:
             scope.deadline = min(anyio.current_time() + budget.timeout, started + budget.ceiling)

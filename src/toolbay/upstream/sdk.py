@@ -6,6 +6,8 @@ dict, and whoever reads it is lenient item by item. Era negotiation, stamps and 
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -43,10 +45,12 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
+from toolbay._text import clean
 from toolbay._text import line as one_line
 from toolbay.config.models import TransportType
 from toolbay.errors import (
     AuthRequired,
+    BadCall,
     CallError,
     CallTimeout,
     ConnectionFailed,
@@ -58,6 +62,7 @@ from toolbay.errors import (
 from toolbay.types import Json, Progress
 from toolbay.upstream.engine import Budget, Opening, ServerInfo
 from toolbay.upstream.ledger import Entry, Ledger
+from toolbay.upstream.logs import quiet
 from toolbay.upstream.process import Child
 from toolbay.upstream.transports import Line, connect
 
@@ -66,13 +71,15 @@ DISCOVER_TIMEOUT = 12.0
 """Seconds for the probe of a server's era over HTTP: more than connecting may take, so that it is told where that fails."""
 REJECTED = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, -32020, -32021, -32022})
 """Codes that say, by contract, that a request was refused before anything was done."""
+SUBSCRIBED = ("tools", "prompts", "resources")
 RELISTEN_DELAYS = (1.0, 5.0, 30.0)
 """Seconds before a change subscription that ended is asked for again."""
 
+RELISTEN_STABLE = 60.0
+"""Seconds after which a subscription that ended was a good one: the next one is asked for soon."""
+
 _log = logging.getLogger("toolbay.upstream")
-# The SDK logs every dropped message of a peer with a traceback; what matters of it reaches people as our own errors.
-for _name in ("client", "mcp"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)
+quiet()  # the SDK's modules are loaded by now
 
 
 class Session:
@@ -103,6 +110,7 @@ class Session:
         """See `Engine.request`."""
         if self.died.is_set():
             raise self._lost(sent=False)
+        _check(params)
         params, options = self._stamped(method, params)
         result = await self._exchange(method, params, options, budget, on_progress)
         if result.get("resultType") == "input_required":
@@ -117,17 +125,17 @@ class Session:
         entry = self._ledger.open()
         options["request_id"] = entry.id
         started = anyio.current_time()
-        scope = anyio.CancelScope(deadline=started + min(budget.timeout, budget.ceiling))
+        scope = anyio.CancelScope(deadline=started + budget.first)
 
-        def extend() -> None:
-            scope.deadline = min(anyio.current_time() + budget.timeout, started + budget.ceiling)
+        def written() -> None:
+            scope.deadline = min(anyio.current_time() + budget.first, started + budget.ceiling)
 
         def progressed(progress: Progress) -> None:
-            extend()
+            scope.deadline = min(anyio.current_time() + budget.timeout, started + budget.ceiling)
             if on_progress is not None:
                 on_progress(progress)
 
-        entry.on_sent, entry.on_fault = extend, scope.cancel
+        entry.on_sent, entry.on_fault = written, scope.cancel
         self._progress[entry.id] = progressed
         if method == "tools/call":
             params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": entry.id}}
@@ -156,7 +164,9 @@ class Session:
         if error.code == PARSE_ERROR and self._opening.config.type is not TransportType.STDIO:
             # The SDK's own words of an answer that it could not read are a validator's dump.
             return ServerError("its answer is no JSON-RPC message", code=error.code, ran=None)
-        return ServerError(one_line(error.message, 500) or "no message", code=error.code, data=error.data, ran=error.code not in REJECTED)
+        return ServerError(
+            _line(error.message, 500, self._opening.safe) or "no message", code=error.code, data=error.data, ran=error.code not in REJECTED
+        )
 
     def _told(self, fault: ToolbayError, entry: Entry) -> ToolbayError:
         if isinstance(fault, ConnectionFailed) and self._info.protocol and not isinstance(fault, AuthRequired):
@@ -215,7 +225,7 @@ class Session:
         mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(offered, list) and known in offered]
         if not mutual:
             raise HandshakeFailed(f"it offers the protocol versions {offered!r}, of which this client knows none", retriable=False)
-        self._info = _server_info(mutual[-1], _dict(_dict(result.get("_meta")).get(SERVER_INFO_META_KEY)), result)
+        self._info = _server_info(mutual[-1], _dict(_dict(result.get("_meta")).get(SERVER_INFO_META_KEY)), result, self._opening.safe)
 
     async def _initialize(self) -> None:
         timeout = self._opening.config.startup_timeout
@@ -226,7 +236,7 @@ class Session:
         agreed = result.get("protocolVersion")
         if agreed not in HANDSHAKE_PROTOCOL_VERSIONS:
             raise HandshakeFailed(f"it chose the protocol version {agreed!r}, which this client does not know", retriable=False)
-        self._info = _server_info(str(agreed), _dict(result.get("serverInfo")), result)
+        self._info = _server_info(str(agreed), _dict(result.get("serverInfo")), result, self._opening.safe)
         await self._dispatcher.notify("notifications/initialized", None, {"headers": {MCP_PROTOCOL_VERSION_HEADER: str(agreed)}})
 
     def _capabilities(self) -> Json:
@@ -283,7 +293,7 @@ class Session:
                     Progress(
                         progress=float(value),
                         total=float(total) if isinstance(total, int | float) else None,
-                        message=one_line(message, 200) if isinstance(message, str) else None,
+                        message=_line(message, 200, self._opening.safe) if isinstance(message, str) else None,
                     )
                 )
         else:
@@ -305,37 +315,56 @@ class Session:
 
     async def follow_changes(self) -> None:
         """Hold a change subscription open (2026-07-28); earlier servers send changes unasked."""
-        wanted = {
-            key: True
-            for key, section in (("toolsListChanged", "tools"), ("promptsListChanged", "prompts"), ("resourcesListChanged", "resources"))
-            if _dict(self._info.capabilities.get(section)).get("listChanged")
-        }
+        offered = self._info.capabilities
+        wanted = {f"{kind}ListChanged": True for kind in SUBSCRIBED if _dict(offered.get(kind)).get("listChanged")}
         if not self._info.modern or not wanted:
             return
-        for attempt in range(1_000_000):
+        delays = iter(RELISTEN_DELAYS)
+        for attempt in itertools.count(1):
+            started = anyio.current_time()
             params, options = self._stamped("subscriptions/listen", {"notifications": wanted})
-            options["request_id"] = f"listen-{attempt + 1}"
+            options["request_id"] = f"listen-{attempt}"
             try:
                 await self._dispatcher.send_raw_request("subscriptions/listen", params, options)
             except MCPError as error:
                 if error.code == METHOD_NOT_FOUND or self.died.is_set():
                     return
-            await anyio.sleep(RELISTEN_DELAYS[min(attempt, len(RELISTEN_DELAYS) - 1)])
+            delays = iter(RELISTEN_DELAYS) if anyio.current_time() - started >= RELISTEN_STABLE else delays
+            await anyio.sleep(next(delays, RELISTEN_DELAYS[-1]))
 
 
 def _dict(value: object) -> Json:
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
-def _server_info(protocol: str, identity: Json, result: Json) -> ServerInfo:
+def _line(text: str, limit: int, safe: Callable[[str], str]) -> str:
+    """What a server said, on one line. Secrets go before it is cut: a part of one would not be found again."""
+    return one_line(safe(clean(text)), limit)
+
+
+def _server_info(protocol: str, identity: Json, result: Json, safe: Callable[[str], str]) -> ServerInfo:
     instructions = result.get("instructions")
     return ServerInfo(
-        name=one_line(str(identity.get("title") or identity.get("name") or ""), 100),
-        version=one_line(str(identity.get("version") or ""), 50),
+        name=_line(str(identity.get("title") or identity.get("name") or ""), 100, safe),
+        version=_line(str(identity.get("version") or ""), 50, safe),
         protocol=protocol,
         instructions=instructions if isinstance(instructions, str) else "",
         capabilities=_dict(result.get("capabilities")),
     )
+
+
+def _check(params: Json) -> None:
+    """Refuse here what cannot be written: further down it would cost the whole connection.
+
+    Raises:
+        BadCall: nothing was sent.
+    """
+    try:
+        json.dumps(params, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise BadCall("its arguments hold half of a character (a lone surrogate), which cannot be sent: repair that text") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadCall(f"its arguments cannot be sent as JSON ({one_line(str(error), 100)})") from None
 
 
 @asynccontextmanager

@@ -14,14 +14,13 @@ from typing import Any, Self, TypeAlias
 import anyio
 import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from toolbay.config.models import ServerConfig, TransportType
-from toolbay.errors import ConnectionLost, ToolbayError
+from toolbay.errors import BadCall, ConnectionLost, ToolbayError
 from toolbay.net import http
 from toolbay.net.guard import Policy
 from toolbay.upstream.engine import Opening
@@ -29,6 +28,8 @@ from toolbay.upstream.faults import Faults
 from toolbay.upstream.ledger import Ledger
 from toolbay.upstream.lines import Lines, LineTooLong, Ring
 from toolbay.upstream.process import Child
+from toolbay.upstream.sse import EVENT_LIMIT
+from toolbay.upstream.sse import Streams as Sse
 
 Incoming: TypeAlias = SessionMessage | Exception
 Streams: TypeAlias = tuple[Any, Any]
@@ -38,8 +39,6 @@ WRITE_TIMEOUT = 60.0
 """Seconds that a child may leave its input unread before it counts as stuck."""
 OUTBOX = 1024
 """Messages that wait for a child to read them, so that a caller's cancellation never waits for a full pipe."""
-SSE_EVENT_LIMIT = 32 * 1024 * 1024
-"""Bytes of one event. The SDK's 1 MB loses results of tools that have run."""
 LAST_BYTES = 0.5
 """Seconds in which a dead child's output is still read; a grandchild may hold the pipe open for ever."""
 
@@ -104,21 +103,23 @@ async def connect(opening: Opening, child: Child | None, ledger: Ledger, line: L
     if child is not None:
         opened = _over_pipes(child, opening, ledger, line)
     elif config.type is TransportType.SSE:
-        opened = _over_sse(config, ledger, line)
+        opened = _over_sse(opening, ledger, line)
     else:
-        opened = _over_http(config, ledger, line)
+        opened = _over_http(opening, ledger, line)
     async with opened as (read, write):
         yield Watched(read, ledger, line), write
 
 
 @asynccontextmanager
-async def _over_http(config: ServerConfig, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
+async def _over_http(opening: Opening, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
+    config = opening.config
+
     def wrap(inner: httpx2.AsyncBaseTransport) -> httpx2.AsyncBaseTransport:
-        return Faults(inner, ledger, on_dead=line.dead, wakes=False)
+        return Faults(inner, ledger, on_dead=line.dead, wakes=False, safe=opening.safe)
 
     async with (
         http.client(headers=config.headers, wrap=wrap, policy=_policy(config)) as client,
-        streamable_http_client(config.url, http_client=client, max_sse_event_size=SSE_EVENT_LIMIT) as streams,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=EVENT_LIMIT) as streams,
     ):
         yield streams
 
@@ -129,20 +130,23 @@ def _policy(config: ServerConfig) -> Policy:
 
 
 @asynccontextmanager
-async def _over_sse(config: ServerConfig, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
-    policy = _policy(config)
+async def _over_sse(opening: Opening, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
+    config = opening.config
 
-    def factory(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
-        del timeout, auth  # ours decide
-        return http.client(headers=headers, wrap=lambda inner: Faults(inner, ledger, on_dead=line.dead, wakes=True), policy=policy)
+    def wrap(inner: httpx2.AsyncBaseTransport) -> httpx2.AsyncBaseTransport:
+        return Faults(inner, ledger, on_dead=line.dead, wakes=True, safe=opening.safe)
 
-    async with sse_client(config.url, headers=dict(config.headers), httpx_client_factory=factory) as streams:
+    async with (
+        http.client(headers=config.headers, wrap=wrap, policy=_policy(config)) as client,
+        Sse(client=client, ledger=ledger, on_dead=line.dead, safe=opening.safe).open(config.url) as streams,
+    ):
         yield streams
 
 
 @asynccontextmanager
 async def _over_pipes(child: Child, opening: Opening, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
-    stray = Ring()
+    child.stderr.safe = opening.safe
+    stray = Ring(safe=opening.safe)
     opening.diagnostics.stray = lambda: stray.lines
     incoming, read = anyio.create_memory_object_stream[Incoming]()
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](OUTBOX)
@@ -200,16 +204,29 @@ async def _write_lines(child: Child, outgoing: MemoryObjectReceiveStream[Session
     async with outgoing:
         async for item in outgoing:
             message = item.message
-            if isinstance(message, JSONRPCRequest) and isinstance(message.id, int):
-                if ledger.get(message.id) is None:
-                    continue  # its caller has left, and was told that it was not sent
-                ledger.sent(message.id)
-            data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            request_id = message.id if isinstance(message, JSONRPCRequest) else None
+            if isinstance(request_id, int) and ledger.get(request_id) is None:
+                continue  # its caller has left, and was told that it was not sent
+            try:
+                data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            except (ValueError, TypeError) as error:
+                ledger.failed(request_id, BadCall(f"it cannot be written as JSON ({type(error).__name__}); nothing was sent"))
+                continue
+            ledger.sent(request_id)
             with anyio.move_on_after(WRITE_TIMEOUT) as scope:
                 try:
                     await child.send(data)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                    await _end_of_input(child, line)
                     break
             if scope.cancelled_caught:
                 line.dead(ConnectionLost(f"it has not read its input for {WRITE_TIMEOUT:.0f} s"))
                 break
+
+
+async def _end_of_input(child: Child, line: Line) -> None:
+    """A child takes no more. Where it has ended, that says more about it, and its last output is still to be read."""
+    with anyio.move_on_after(LAST_BYTES):
+        await child.exited.wait()
+    if not child.exited.is_set():
+        line.dead(ConnectionLost("it closed its input"))

@@ -1,0 +1,173 @@
+"""The HTTP+SSE transport of 2024-11-05: answers come on one event stream, and its first event says where to post.
+
+Our own, since the SDK's loses results of more than 1 MB, and with them the session.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import urljoin
+
+import anyio
+import httpx2
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
+from pydantic import ValidationError
+
+from toolbay._redact import url as shown_url
+from toolbay.errors import BlockedAddress, ConnectionFailed, ConnectionLost, HandshakeFailed, ServerError, ToolbayError
+from toolbay.net import http
+from toolbay.net.guard import check_redirect, within
+from toolbay.upstream.faults import ERROR_BODY_LIMIT, TooLarge, read, refused_status, unreachable
+from toolbay.upstream.ledger import Ledger
+
+EVENT_LIMIT = 32 * 1024 * 1024
+"""Bytes of one event."""
+ORDER_PATIENCE = 10.0
+"""Seconds that a notification holds back what follows it: a server must not see a request before `initialized`."""
+
+_log = logging.getLogger("toolbay.upstream")
+_Events: TypeAlias = AsyncGenerator[httpx2.ServerSentEvent]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Streams:
+    """What one session works with."""
+
+    client: httpx2.AsyncClient
+    ledger: Ledger
+    on_dead: Callable[[ToolbayError], None]
+    safe: Callable[[str], str]
+
+    @asynccontextmanager
+    async def open(self, url: str) -> AsyncGenerator[tuple[Any, Any]]:
+        """Messages in, messages out.
+
+        Raises:
+            ConnectionFailed, BlockedAddress: nothing there, or nothing that speaks this transport.
+        """
+        async with self._sent("GET", url, headers={"Accept": "text/event-stream", "Cache-Control": "no-store"}) as response:
+            await self._judge(response, url)
+            async with aclosing(_events(response)) as events:
+                endpoint = await self._endpoint(events, response, url)
+                incoming, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
+                write, outgoing = anyio.create_memory_object_stream[SessionMessage]()
+                async with incoming, messages, write, outgoing, anyio.create_task_group() as group:
+                    group.start_soon(self._read, events, incoming, url, name="sse: read")
+                    group.start_soon(self._write, outgoing, endpoint, name="sse: write")
+                    yield messages, write
+                    group.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def _sent(self, method: str, url: str, **more: Any) -> AsyncGenerator[httpx2.Response]:
+        """The answer to a request; redirects are followed within the origin."""
+        here, followed = http.target(url), 0
+        while True:
+            request = self.client.build_request(method, url, **more)
+            try:
+                response = await self.client.send(request, stream=True)
+            except httpx2.TransportError as error:
+                raise unreachable(error, url) from error
+            try:
+                if response.next_request is None:
+                    yield response
+                    return
+                url = str(response.next_request.url)
+                there = http.target(url)
+                check_redirect(here, there, followed=followed, same_method=response.next_request.method == method)
+                here, followed = there, followed + 1
+            finally:
+                await response.aclose()
+
+    async def _judge(self, response: httpx2.Response, url: str) -> None:
+        if response.status_code != 200:
+            try:
+                body = await read(response, ERROR_BODY_LIMIT)
+            except (TooLarge, httpx2.TransportError, httpx2.DecodingError):
+                body = b""
+            told = refused_status(response.status_code, response.headers, body.decode("utf-8", "replace"), url, self.safe)
+            raise told if isinstance(told, ConnectionFailed) else HandshakeFailed(str(told))
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "text/event-stream":
+            raise HandshakeFailed(f"{shown_url(url)} answered with {kind or 'an unnamed content type'} instead of an event stream")
+
+    async def _endpoint(self, events: _Events, response: httpx2.Response, url: str) -> str:
+        """Where to post. It must be where the configuration leads: arguments and credentials go nowhere else."""
+        try:
+            async for event in events:
+                if event.event != "endpoint":
+                    continue
+                endpoint = urljoin(str(response.request.url), event.data.strip())
+                if not within(http.target(url), http.target(endpoint)):
+                    told = f"{shown_url(url)} wants messages to be sent to another origin, {shown_url(endpoint)}, which is not done"
+                    raise HandshakeFailed(told, retriable=False)
+                return endpoint
+        except httpx2.RequestError as error:
+            raise HandshakeFailed(f"the event stream of {shown_url(url)} broke before it began ({type(error).__name__})") from error
+        raise HandshakeFailed(f"{shown_url(url)} ended its event stream before it said where to send messages")
+
+    async def _read(self, events: _Events, incoming: MemoryObjectSendStream[SessionMessage | Exception], url: str) -> None:
+        reason = ConnectionLost(f"{shown_url(url)} ended its event stream")
+        async with incoming:
+            try:
+                async for event in events:
+                    if event.event == "message" and event.data and (message := self._parsed(event.data)) is not None:
+                        await incoming.send(SessionMessage(message))
+            except httpx2.SSEError:
+                # Whose answer it was stands in what was not read.
+                reason = ConnectionLost(f"{shown_url(url)} sent an answer that is larger than {EVENT_LIMIT // 1024 // 1024} MB")
+            except httpx2.RequestError as error:
+                reason = ConnectionLost(f"the event stream of {shown_url(url)} broke ({type(error).__name__})")
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return  # nobody reads any more
+            self.on_dead(reason)
+
+    def _parsed(self, data: str) -> Any:
+        """A message; what is none costs the call that it seems to answer."""
+        try:
+            return jsonrpc_message_adapter.validate_json(data, by_name=False)
+        except ValidationError:
+            pass
+        try:
+            known = json.loads(data)
+        except ValueError:
+            known = None
+        if isinstance(known, dict):
+            self.ledger.failed(known.get("id"), ServerError("its answer is no JSON-RPC message", ran=None))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        return None
+
+    async def _write(self, outgoing: MemoryObjectReceiveStream[SessionMessage], endpoint: str) -> None:
+        async with outgoing, anyio.create_task_group() as group:
+            async for item in outgoing:
+                message = item.message
+                content = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+                if isinstance(message, JSONRPCRequest):
+                    group.start_soon(self._post, content, endpoint, message.id, name="sse: post")
+                else:
+                    with anyio.move_on_after(ORDER_PATIENCE):
+                        await self._post(content, endpoint, None)
+
+    async def _post(self, content: bytes, endpoint: str, request_id: object) -> None:
+        """Send one message. What the network and the status say of it is noted beneath, by `Faults`."""
+        try:
+            async with self._sent("POST", endpoint, content=content, headers={"Content-Type": "application/json"}) as response:
+                if response.status_code >= 300:
+                    text = f"{shown_url(endpoint)} answered HTTP {response.status_code}"
+                    self.ledger.failed(request_id, ServerError(text, code=response.status_code, ran=False))
+                await read(response, ERROR_BODY_LIMIT)
+        except (ToolbayError, httpx2.HTTPError, TooLarge) as error:
+            _log.debug("a message to %s: %s", shown_url(endpoint), error)
+            if isinstance(error, BlockedAddress):
+                self.ledger.failed(request_id, error)
+
+
+async def _events(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent]:
+    source: AsyncIterator[httpx2.ServerSentEvent] = aiter(httpx2.EventSource(response, max_event_size=EVENT_LIMIT))
+    async for event in source:
+        yield event

@@ -1,0 +1,80 @@
+"""One request over whatever session there is: at most once, within one deadline."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from toolbay.errors import CallTimeout, ConnectionLost
+from toolbay.types import Json
+from toolbay.upstream.attempts import at_most_once
+from toolbay.upstream.engine import Budget, Engine
+
+pytestmark = pytest.mark.anyio
+
+ENGINE = cast("Engine", object())
+
+
+class Script:
+    """What comes of each attempt, in order; how much time each was given is kept."""
+
+    def __init__(self, *outcomes: Exception | Json, wait: float = 0.0) -> None:
+        self.outcomes = list(outcomes)
+        self.wait = wait
+        self.given: list[Budget] = []
+        self.deadlines: list[float] = []
+
+    async def ready(self, deadline: float) -> Engine:
+        self.deadlines.append(deadline)
+        await anyio.sleep(self.wait)
+        return ENGINE
+
+    async def send(self, _engine: Engine, left: Budget) -> Json:
+        self.given.append(left)
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def left(self, _engine: Engine) -> None:
+        await anyio.sleep(self.wait)
+
+    async def run(self, budget: Budget, **more: Any) -> Json:
+        return await at_most_once(self.ready, self.send, self.left, budget=budget, repeatable=True, **more)
+
+
+async def test_all_attempts_and_waits_share_one_deadline() -> None:
+    """CAL-1: whoever waited for the server, or lost an attempt, gets what is left of the timeout; progress starts it anew."""
+    script = Script(ConnectionLost("gone"), {"ok": True}, wait=0.1)
+    assert await script.run(Budget(timeout=30, ceiling=60)) == {"ok": True}
+    assert script.deadlines[0] == script.deadlines[1]
+    first, second = script.given
+    assert first.timeout == second.timeout == 30
+    assert first.first <= 30 - 0.1
+    assert second.first <= 30 - 0.3
+    assert second.ceiling <= 60 - 0.3
+
+
+async def test_nothing_is_sent_again_after_the_deadline() -> None:
+    """CAL-1, CAL-4: a repetition that would begin too late is none; what happened to the first attempt is told."""
+    script = Script(ConnectionLost("gone"), {"too": "late"}, wait=0.06)
+    with pytest.raises(ConnectionLost, match="gone"):
+        await script.run(Budget(timeout=0.1, ceiling=60))
+    assert len(script.given) == 1
+
+
+async def test_a_server_that_is_never_ready_costs_no_more_than_the_timeout() -> None:
+    """CAL-3: a call that was sent, and then waits for its server in vain, says that it was sent."""
+    script = Script(ConnectionLost("gone", sent=True))
+
+    async def ready(deadline: float) -> Engine:
+        if script.given:
+            raise CallTimeout("it was not ready", sent=False)
+        return ENGINE
+
+    script.ready = ready
+    with pytest.raises(ConnectionLost, match="gone") as raised:
+        await script.run(Budget(timeout=30, ceiling=60))
+    assert raised.value.sent

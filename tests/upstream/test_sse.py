@@ -1,0 +1,257 @@
+"""The transport of 2024-11-05: one event stream for all answers, and posts beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from support import servers
+from support.connections import Link, linked
+from support.processes import eventually
+from support.servers import free_port
+from toolbay.errors import AuthRequired, ConnectionLost, HandshakeFailed, ServerError
+from toolbay.types import Json
+from toolbay.upstream import sse
+
+pytestmark = pytest.mark.anyio
+
+
+class RawSse:
+    """An SSE server on bare sockets, in the test's own loop. Its attributes say what it does wrong and what it has seen."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.endpoint = "/messages?session=1"
+        self.get: tuple[int, Mapping[str, str]] = (200, {"Content-Type": "text/event-stream"})
+        self.redirect = ""
+        """Where requests to /old are sent on to."""
+        self.status: dict[str, int] = {}
+        """The status that posts of a method are answered with, 202 otherwise."""
+        self.events: dict[str, str] = {}
+        """By tool: the event that comes in the place of an answer; `%d` is the id."""
+        self.posts: list[Json] = []
+        self.streams: set[asyncio.StreamWriter] = set()
+        self.opened = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    @property
+    def methods(self) -> list[str]:
+        return [post["method"] for post in self.posts]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+                method, path, _ = head[0].split(" ")
+                headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+                body = await reader.readexactly(int(headers.get("content-length", "0")))
+                if path == "/old":
+                    answer(writer, 307, {"Location": self.redirect})
+                elif method == "GET":
+                    self.stream(writer)
+                else:
+                    await self.post(writer, json.loads(body))
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self.streams.discard(writer)
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+    def stream(self, writer: asyncio.StreamWriter) -> None:
+        status, headers = self.get
+        if status != 200 or "event-stream" not in headers.get("Content-Type", ""):
+            answer(writer, status, headers)
+            return
+        self.opened += 1
+        self.streams.add(writer)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: hello\n\n")
+        if self.endpoint:
+            writer.write(f"event: endpoint\ndata: {self.endpoint}\n\n".encode())
+
+    async def post(self, writer: asyncio.StreamWriter, message: Json) -> None:
+        # Later than whatever was posted after it, unless the client waits.
+        await asyncio.sleep(0.05 if "id" not in message else 0)
+        self.posts.append(message)
+        status = self.status.get(message["method"], 202)
+        answer(writer, status, {}, b'{"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "no"}}' if status >= 400 else b"Accepted")
+        if "id" not in message or status >= 300:
+            return
+        name = (message.get("params") or {}).get("name", "")
+        if name in self.events:
+            self.say(self.events[name].replace("%d", str(message["id"])))
+            return
+        info = {"name": "raw-sse", "version": "1"}
+        results: dict[str, Json] = {
+            "initialize": {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": info},
+            "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "note")]},
+        }
+        text = str((message.get("params") or {}).get("arguments", {}).get("text", ""))
+        result = results.get(message["method"], {"content": [{"type": "text", "text": text}]})
+        self.say("data: " + json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+
+    def say(self, event: str) -> None:
+        for stream in self.streams:
+            stream.write(f"{event}\n\n".encode())
+
+    def cut(self) -> None:
+        for stream in tuple(self.streams):
+            stream.transport.abort()
+        self.streams.clear()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[RawSse]:
+        server = await asyncio.start_server(self.serve, "127.0.0.1", self.port)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            for writer in tuple(self._writers):
+                writer.transport.abort()
+            await server.wait_closed()
+            await eventually(lambda: not self._writers, "the end of all connections")
+
+
+def answer(writer: asyncio.StreamWriter, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
+    lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(body)}", *(f"{name}: {value}" for name, value in headers.items())]
+    writer.write(("\r\n".join(lines) + "\r\n\r\n").encode() + body)
+
+
+@asynccontextmanager
+async def served(server: RawSse | None = None, path: str = "/sse", **more: Any) -> AsyncGenerator[tuple[RawSse, Link]]:
+    async with (server or RawSse()).running() as running:
+        entry = {"type": "sse", "url": running.url + path, "ssrfWhitelist": ["127.0.0.0/8"]}
+        async with linked(entry, restart={"first_delay": 0.01, "max_delay": 0.05, "max_attempts": 100}, **more) as link:
+            yield running, link
+
+
+async def test_a_large_result_comes_whole() -> None:
+    """TRA-1, REN-4: a tool that has run must not lose its result, nor its session, for its size."""
+    with servers.sdk2_serving("sse") as running:
+        async with linked(running.entry) as link:
+            assert len(await link.call("big_text", {"characters": 2_000_000})) == 2_000_000
+            assert link.heard.states == ["connecting", "ready"]
+
+
+async def test_what_is_over_the_limit_ends_the_session_with_its_reason_and_a_new_one_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CAL-3, LIF-2: whose answer it was cannot be told any more."""
+    monkeypatch.setattr(sse, "EVENT_LIMIT", 50_000)
+    async with served() as (server, link):
+        error = await link.outcome("note", {"text": "x" * 60_000})
+        assert isinstance(error, ConnectionLost)
+        assert "sent an answer that is larger than" in str(error)
+        assert await link.call("note", {"text": "on"}) == "on"
+        assert server.opened == 2
+
+
+async def test_a_request_does_not_overtake_the_notification_before_it() -> None:
+    """TRA-1: a server sees `initialized` before it is asked for its lists."""
+    async with served() as (server, link):
+        assert await link.call("echo", {"text": "hi"}) == "hi"
+        assert server.methods == ["initialize", "notifications/initialized", "tools/list", "tools/call"]
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:{port}/messages", "http://localhost:{own}/messages", "//127.0.0.1:{port}/x"])
+async def test_messages_go_to_no_other_origin(endpoint: str) -> None:
+    """SEC-10: an endpoint elsewhere is refused, and nothing is dialled: arguments and credentials were meant for this one."""
+    elsewhere = RawSse()
+    async with elsewhere.running():
+        server = RawSse()
+        server.port = free_port()
+        server.endpoint = endpoint.format(port=elsewhere.port, own=server.port)
+        async with served(server) as (_, link):
+            assert link.state == "failed"
+            assert isinstance(link.connection.error, HandshakeFailed)
+            assert "to another origin" in str(link.connection.error)
+        assert server.posts == elsewhere.posts == []
+        assert not elsewhere.opened
+
+
+@pytest.mark.parametrize(
+    ("get", "kind", "words"),
+    [
+        ((401, {}), AuthRequired, "HTTP 401"),
+        ((500, {}), HandshakeFailed, "HTTP 500"),
+        ((404, {}), HandshakeFailed, "HTTP 404"),
+        ((200, {"Content-Type": "text/html"}), HandshakeFailed, "text/html instead of an event stream"),
+    ],
+)
+async def test_a_stream_that_cannot_be_opened_is_told_in_plain_words(get: Any, kind: type[Exception], words: str) -> None:
+    """TRA-3: the status, or what came instead."""
+    server = RawSse()
+    server.get = get
+    async with served(server) as (_, link):
+        assert isinstance(link.connection.error, kind)
+        assert words in str(link.connection.error)
+
+
+async def test_redirects_are_followed_within_the_origin_only() -> None:
+    """SEC-10: of the stream as of messages."""
+    server = RawSse()
+    server.redirect = "/sse"
+    async with served(server, "/old") as (_, link):
+        assert await link.call("echo", {"text": "hi"}) == "hi"
+    elsewhere = RawSse()
+    async with elsewhere.running():
+        server = RawSse()
+        server.redirect = elsewhere.url + "/sse"
+        async with served(server, "/old") as (_, link):
+            assert link.state == "failed"
+            assert "another origin" in str(link.connection.error)
+        server = RawSse()
+        async with served(server) as (_, link):
+            server.redirect = elsewhere.url + "/messages"
+            server.endpoint = "/old"
+            server.cut()
+            await eventually(lambda: link.heard.states[2:], "the end")
+            await link.reaches("failed")
+            assert "another origin" in str(link.connection.error)
+        assert not elsewhere.opened
+        assert not elsewhere.posts
+
+
+async def test_a_post_that_is_refused_costs_its_own_call() -> None:
+    """CAL-4, CAL-6: the status is told, and the stream lives on."""
+    async with served() as (server, link):
+        server.status["tools/call"] = 503
+        error = await link.outcome("note")
+        assert isinstance(error, ServerError)
+        assert "HTTP 503" in str(error)
+        server.status["tools/call"] = 304
+        assert "HTTP 304" in str(await link.outcome("note"))
+        del server.status["tools/call"]
+        assert await link.call("note", {"text": "on"}) == "on"
+        assert server.opened == 1
+
+
+@pytest.mark.parametrize("event", ['data: {"jsonrpc": "2.0", "id": %d, "result": 5}', 'event: message\ndata: {"id": %d}'])
+async def test_an_answer_that_is_no_message_costs_its_own_call(event: str) -> None:
+    """CAL-4: at once, without waiting for the timeout; what belongs to no call is passed over."""
+    async with served() as (server, link):
+        server.events["note"] = f"event: odd\ndata: 1\n\ndata: {{not json\n\ndata: []\n\n{event}"
+        error = await link.outcome("note")
+        assert isinstance(error, ServerError)
+        assert error.ran is None
+        assert await link.call("echo", {"text": "on"}) == "on"
+        assert server.opened == 1
+
+
+async def test_a_stream_that_ends_is_a_server_that_went_away() -> None:
+    """LIF-2: noticed at once, told as such, and opened again."""
+    async with served() as (server, link):
+        server.cut()
+        await eventually(lambda: link.heard.states[2:3] == ["waiting"], "the end")
+        assert await link.call("echo", {"text": "back"}) == "back"
+        assert server.opened == 2
