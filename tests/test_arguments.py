@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolbay import _schemas, arguments
-from toolbay.arguments import BadSchema, check, compile, repair, restore  # noqa: A004
+from toolbay.arguments import BadSchema, check, compile, restore  # noqa: A004
 
 SCHEMA: Any = {
     "type": "object",
@@ -43,6 +43,15 @@ SCHEMA: Any = {
 
 def problems(arguments_: Any, schema: Any = SCHEMA) -> tuple[str, ...]:
     return check(compile(schema), arguments_)
+
+
+def repair(schema: Any, given: Any) -> Any:
+    """As a caller does it: a bad schema judges nothing."""
+    try:
+        validator = compile(schema)
+    except BadSchema:
+        validator = None
+    return arguments.repair(validator, given)
 
 
 def only(schema: Any) -> Any:
@@ -305,7 +314,6 @@ def test_what_can_be_meant_in_one_way_only_is_mended(given: Any, meant: Any) -> 
 @pytest.mark.parametrize(
     "given",
     [
-        "",
         "count 1",
         "[1]",
         '{"count": NaN}',
@@ -401,6 +409,55 @@ def test_what_comes_nearer_is_kept_and_the_rest_is_said() -> None:
     found = repair(SCHEMA, {"count": "12", "filter": '{"limit": "1"}'})
     assert found == {"count": 12, "filter": {"limit": "1"}}
     assert "count: must be at most 9." in problems(found)
+
+
+def alternatives(count: int) -> Any:
+    """An array of objects, each of one of `count` kinds."""
+    kinds = [
+        {"type": "object", "properties": {"kind": {"const": f"k{i}"}, "n": {"type": "integer"}}, "required": ["kind"]} for i in range(count)
+    ]
+    return only({"type": "array", "items": {"oneOf": kinds}})
+
+
+def test_mending_has_a_budget() -> None:
+    """SCH-4, SEC-29: where every look at what is wrong is thousands of errors, all stays, and the first of them is told."""
+    few: Any = {"a": [{"kind": f"k{i % 12}", "n": "5"} for i in range(100)]}
+    assert repair(alternatives(12), few)["a"] == [{"kind": f"k{i % 12}", "n": 5} for i in range(100)]
+    many: Any = {"a": [{"kind": f"k{i % 12}", "n": "5"} for i in range(3_000)]}
+    assert repair(alternatives(12), many) == many
+    assert len(problems(many, alternatives(12))) == 1
+    assert problems(many, alternatives(12))[0].startswith("a[0].n: must be an integer")
+
+
+def test_many_plain_mistakes_are_mended_together() -> None:
+    """SCH-4: the same mistake nine thousand times is one change; what was given is not changed itself."""
+    given: Any = {"a": ["1"] * 9_000}
+    assert repair(only({"type": "array", "items": {"type": "integer"}}), given) == {"a": [1] * 9_000}
+    assert given == {"a": ["1"] * 9_000}
+
+
+def test_small_work_is_told_from_large() -> None:
+    """SEC-29: by the schema as much as by the arguments."""
+    assert compile(SCHEMA).quick({"count": "1", "tags": ["a", "b"]})
+    assert not compile(SCHEMA).quick({"count": 1, "tags": ["a"] * 500})
+    assert not compile(SCHEMA).quick({"count": 1, "name": "x" * 10_000})
+    assert not compile(alternatives(300)).quick({"a": [{"kind": "k299", "n": "1"}]})
+
+
+def test_what_would_take_too_long_to_judge_is_refused() -> None:
+    """SCH-3, SEC-29: a million bytes of arguments by thousands of alternatives each, which no engine could be stopped at."""
+    needs = [{"required": [f"k{i}"]} for i in range(5_000)]
+    schema = only({"type": "array", "items": {"anyOf": needs}})
+    assert not problems({"a": [{"k4999": 1}] * 5}, schema)
+    assert "too long to check" in problems({"a": [{"k4999": 1}] * 5_000}, schema)[0]
+
+
+def test_empty_text_is_an_empty_object() -> None:
+    """SCH-4: what models send to tools without parameters; what is required is then missing."""
+    for text in ("", "  ", "\n"):
+        assert repair({"type": "object"}, text) == {}
+        assert arguments.repair(None, text) == {}
+    assert problems(repair(SCHEMA, "")) == ("count: is required and missing.",)
 
 
 def test_text_is_read_even_where_the_schema_is_of_no_use() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
 import pytest
 
+from toolbay import _redact
 from toolbay.errors import BadCall, CallTimeout, ConnectionLost, LaunchFailed, Refused, ServerError, ToolbayError
 from toolbay.events import CallFinished, CallProgressed, CallStarted, Event, Events, ToolsChanged
 from toolbay.registry import Registry, Snapshot, parameters
@@ -276,7 +278,7 @@ async def test_events_show_no_secret_and_stay_small() -> None:
     async def leak(arguments: Json, context: CallContext) -> ToolResult:
         return ToolResult(text=shown)
 
-    registry, seen = registry_of(make(invoke=leak), mask=lambda text: text.replace(secret, "***"))
+    registry, seen = registry_of(make(invoke=leak), mask=lambda text: _redact.mask(text, [secret]))
     await registry.call("mcp_fs_read", {"deep": [{"token": secret}], "long": "y" * 5_000}, CONTEXT)
     started, finished = seen[1:]
     assert isinstance(started, CallStarted)
@@ -284,6 +286,74 @@ async def test_events_show_no_secret_and_stay_small() -> None:
     assert started.arguments.startswith('{"deep": [{"token": "***"}]')
     assert len(started.arguments) <= 2_001
     assert finished.text == "x" * 1_995 + "***"
+
+
+class Watched(dict[str, Any]):
+    """Arguments that remember in which threads they were looked into."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(values)
+        self.threads: set[int] = set()
+
+    def values(self) -> Any:
+        self.threads.add(threading.get_ident())
+        return super().values()
+
+
+async def test_the_event_loop_does_not_wait_for_heavy_arguments() -> None:
+    """CON-4, SEC-29: judging and mending them is done in another thread; of what is only shown, little is looked at."""
+    lengths: list[int] = []
+
+    def mask(text: str) -> str:
+        lengths.append(len(text))
+        return text
+
+    here = threading.get_ident()
+    kinds = [{"type": "object", "properties": {f"k{i}": {"type": "integer"}}, "required": [f"k{i}"]} for i in range(12)]
+    union: Json = {"type": "object", "properties": {"xs": {"type": "array", "items": {"anyOf": kinds}}}}
+    registry, _ = registry_of(make(), make("union", union), mask=mask)
+    light = Watched(a="x" * 100)
+    assert not (await registry.call("mcp_fs_read", light, CONTEXT)).is_error
+    assert light.threads == {here}
+    for name, given in (("mcp_fs_read", Watched(a="x" * 300_000)), ("union", Watched(xs=[{f"k{i % 12}": "1"} for i in range(300)]))):
+        lengths.clear()
+        assert not (await registry.call(name, given, CONTEXT)).is_error
+        assert given.threads - {here}
+        assert max(lengths) <= 64_000, name
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"a": 10**5_000},
+        {"a": "half a pair \ud83d"},
+        {"half \ud83d": 1},
+        {5: {"a": float("inf")}},
+        "\ud83d",
+        '{"a": ' + "9" * 5_000 + "}",
+        '{"a": "\ud83d"}',
+        "[" * 100_000,
+        "x" * 2_000_000,
+    ],
+    ids=lambda odd: repr(odd)[:30] if isinstance(odd, str) else type(next(iter(odd))).__name__,
+)
+async def test_no_arguments_make_a_call_raise(odd: Any) -> None:
+    """RUN-3: what nobody can send is refused, was not run, and is told in events that can be written down."""
+    for name in ("mcp_fs_read", "no \ud83d such tool"):
+        registry, seen = registry_of(make(schema={"type": "object", "required": ["b"]}))
+        result = await registry.call(name, odd, CONTEXT)
+        assert result.is_error
+        assert result.outcome is Outcome.NOT_EXECUTED
+        assert [type(event) for event in seen[1:]] == [CallStarted, CallFinished]
+        assert len(repr(seen[1:]).encode()) < 10_000
+
+
+async def test_empty_text_calls_a_tool_without_arguments() -> None:
+    """SCH-4: some models send nothing at all for no arguments."""
+    registry, _ = registry_of(make(), make("needs", {"type": "object", "required": ["a"]}))
+    for text in ("", " \n"):
+        assert (await registry.call("mcp_fs_read", text, CONTEXT)).text == "{}"
+        assert "a: is required and missing" in (await registry.call("needs", text, CONTEXT)).text
 
 
 async def test_arguments_that_are_no_json_do_not_break_the_registry() -> None:

@@ -230,6 +230,8 @@ def _forms(secret: str) -> frozenset[str]:
         json.dumps(secret)[1:-1],
         json.dumps(secret, ensure_ascii=False)[1:-1],
     }
+    # As it stands in JSON that is a text within JSON: such as the arguments of a call that hold a document.
+    forms |= {json.dumps(form, ensure_ascii=False)[1:-1] for form in tuple(forms)}
     forms |= {re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), form) for form in tuple(forms) if "%" in form}
     for shift in range(3):
         encoded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")

@@ -7,6 +7,7 @@ never a schema. Everything that walks a schema walks it with what is here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote
 
@@ -210,13 +211,24 @@ MAX_WEIGHT = 20_000
 MAX_STEPS = 300_000
 """Pairs of schema and value in judging one value by a recursive schema."""
 
+MAX_PLAIN_STEPS = 2_000_000
+"""The same by a schema that is not recursive: there each step is one that is really taken, and takes less than 100 ns."""
+
 
 class TooMuch(ValueError):
     """Judging would cost more than it may."""
 
 
-def is_recursive(references: References) -> bool:
-    """Whether the schema leads back into itself.
+@dataclass(frozen=True)
+class Weight:
+    """How many schemas one value meets at the most; not known where a schema leads back into itself."""
+
+    schemas: int
+    recursive: bool
+
+
+def weight(references: References) -> Weight:
+    """What judging by the schema weighs, each reference followed once along each way.
 
     Raises:
         TooMuch: even one level of it weighs more than `MAX_WEIGHT`.
@@ -248,27 +260,28 @@ def is_recursive(references: References) -> bool:
         return total
 
     try:
-        weigh(references.root)
+        total = weigh(references.root)
     except RecursionError:
         raise TooMuch from None
-    return recursive
+    return Weight(total, recursive)
 
 
-def ensure_affordable(references: References, value: Any) -> None:
-    """Count the work of judging `value`.
+def steps(references: References, value: Any, most: int = MAX_STEPS) -> int:
+    """Count the work of judging `value`, in pairs of a schema and a value that it judges.
 
     Raises:
-        TooMuch: it is more than `MAX_STEPS`.
+        TooMuch: it is more than `most`.
     """
     try:
-        _Count(references).steps(references.root, value)
+        return _Count(references, most).steps(references.root, value)
     except RecursionError:
         raise TooMuch from None
 
 
 class _Count:
-    def __init__(self, references: References) -> None:
+    def __init__(self, references: References, most: int) -> None:
         self._references = references
+        self._most = most
         self._known: dict[tuple[int, int], int] = {}
 
     def steps(self, schema: Any, value: Any) -> int:
@@ -286,10 +299,10 @@ class _Count:
         for keyword, name, child in subschemas(node):
             for part in _judged(keyword, name, value):
                 total += self.steps(child, part)
-            if total > MAX_STEPS:
+            if total > self._most:
                 raise TooMuch
         self._known[pair] = total
-        if len(self._known) > MAX_STEPS:
+        if len(self._known) > self._most:
             raise TooMuch
         return total
 

@@ -21,6 +21,8 @@ from typing import Any, cast
 import anyio
 
 from toolbay import arguments as args
+from toolbay._text import clean, excerpt, line
+from toolbay._weight import aside, heavy
 from toolbay.errors import CallTimeout, ConnectionLost, ServerError, ToolbayError
 from toolbay.events import CallFinished, CallProgressed, CallStarted, Events, ToolsChanged
 from toolbay.search import Index
@@ -30,8 +32,12 @@ log = logging.getLogger(__name__)
 
 EXCERPT = 2_000
 """Characters of arguments and results in events."""
+LOOKED_AT = 32 * EXCERPT
+"""Characters that are looked through for secrets, to show an excerpt of them."""
 SHOWN = 20
 """Names or parameters that an error lists at the most."""
+LIGHT_SCHEMA = 20_000
+"""Weight of a schema, or of arguments, up to which they are made ready and looked at without a thread."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,6 @@ class Registry:
         self._interceptors = tuple(interceptors)
         self._mask = mask
         self._snapshot = Snapshot()
-        self._validators: dict[str, args.Validator | None] = {}
 
     @property
     def snapshot(self) -> Snapshot:
@@ -116,9 +121,6 @@ class Registry:
     def swap(self, snapshot: Snapshot, server: str = "") -> None:
         """Make `snapshot` the current one; say what came, went and changed because of `server`. Running calls go on."""
         old, self._snapshot = self._snapshot, snapshot
-        self._validators = {
-            name: validator for name, validator in self._validators.items() if snapshot.tools.get(name) is old.tools.get(name)
-        }
         added = tuple(name for name in snapshot.tools if name not in old.tools)
         removed = tuple(name for name in old.tools if name not in snapshot.tools)
         changed = tuple(name for name, tool in snapshot.tools.items() if name in old.tools and tool != old.tools[name])
@@ -130,8 +132,8 @@ class Registry:
         snapshot = self._snapshot
         tool = snapshot.tools.get(name)
         report = _Report(self._events, self._mask, context, tool, name)
-        report.started(arguments)
         try:
+            report.started(await aside(_shown, arguments, self._mask, when=heavy(arguments)))
             result = _unknown(snapshot, name) if tool is None else await self._found(tool, arguments, context, report)
         except asyncio.CancelledError:
             if _is_cancelled():
@@ -148,18 +150,16 @@ class Registry:
         except Exception as error:
             # The contract: whatever a tool or an interceptor raises must not end the caller's turn.
             log.exception("The call of %s failed unexpectedly.", name)
-            reason = self._mask(f"{type(error).__name__}: {error}")[:300]
+            reason = line(self._mask(clean(f"{type(error).__name__}: {error}")), 300)
             result = _failed(f"The call of {name} failed in a way that was not foreseen ({reason}).", Outcome.UNKNOWN)
         report.finished(result)
         return result
 
     async def _found(self, tool: Tool, arguments: Json | str, context: CallContext, report: _Report) -> ToolResult:
-        repaired = args.repair(tool.input_schema, args.restore(arguments, tool.renamed))
-        if isinstance(repaired, str):
-            return _bad(tool, ("the arguments are no JSON object",))
-        validator = self._validator(tool)
-        problems = args.check(validator, repaired) if validator is not None else ()
-        if problems:
+        validator = await aside(_validator, tool, when=heavy(tool.input_schema, LIGHT_SCHEMA))
+        quick = not heavy(arguments, LIGHT_SCHEMA) and (validator is None or validator.quick(arguments))
+        repaired, problems = await aside(_judged, validator, tool, arguments, when=not quick)
+        if isinstance(repaired, str) or problems:
             return _bad(tool, problems)
         told = replace(context, on_progress=report.progressed)
         return await self._way()(Invocation(tool=tool, arguments=repaired, context=told))
@@ -171,18 +171,6 @@ class Registry:
             way = _through(interceptor, way)
         return way
 
-    def _validator(self, tool: Tool) -> args.Validator | None:
-        """None where the schema itself is broken: then the server judges."""
-        if tool.name in self._validators:
-            return self._validators[tool.name]
-        try:
-            validator = args.compile(tool.input_schema)
-        except args.BadSchema as error:
-            log.info("Arguments of %s are not validated: %s", tool.name, error)
-            validator = None
-        self._validators[tool.name] = validator
-        return validator
-
 
 class _Report:
     """What is told of one call, from its start to its end."""
@@ -192,11 +180,10 @@ class _Report:
         self._mask = mask
         self._context = context
         self._server = tool.server if tool is not None else ""
-        self._name = name[:200]
+        self._name = line(name, 200)
         self._began = time.monotonic()
 
-    def started(self, arguments: Json | str) -> None:
-        shown = _cut(self._mask(_as_json(_masked(arguments, self._mask))))
+    def started(self, shown: str) -> None:
         self._events.publish(CallStarted(call_id=self._context.call_id, server=self._server, tool=self._name, arguments=shown))
 
     def progressed(self, progress: Progress) -> None:
@@ -212,11 +199,28 @@ class _Report:
                 tool=self._name,
                 is_error=result.is_error,
                 outcome=result.outcome,
-                text=_cut(self._mask(result.text)),
+                text=_brief(result.text, self._mask),
                 seconds=time.monotonic() - self._began,
                 size=len(result.text),
             )
         )
+
+
+def _validator(tool: Tool) -> args.Validator | None:
+    """None where the schema itself is broken: then the server judges."""
+    try:
+        return args.compile(tool.input_schema)
+    except args.BadSchema as error:
+        log.debug("Arguments of %s are not validated: %s", tool.name, error)
+        return None
+
+
+def _judged(validator: args.Validator | None, tool: Tool, arguments: Json | str) -> tuple[Json | str, tuple[str, ...]]:
+    """The arguments, mended, and what is still wrong with them."""
+    repaired = args.repair(validator, args.restore(arguments, tool.renamed))
+    if isinstance(repaired, str):
+        return repaired, ("the arguments are no JSON object",)
+    return repaired, args.check(validator, repaired) if validator is not None else ()
 
 
 async def _invoke(invocation: Invocation) -> ToolResult:
@@ -256,7 +260,7 @@ def _failed(text: str, outcome: Outcome) -> ToolResult:
 
 def _unknown(snapshot: Snapshot, name: str) -> ToolResult:
     """RUN-3: the nearest name, else what there is."""
-    said = f"There is no tool named {name[:100]}."
+    said = f"There is no tool named {line(name, 100)}."
     nearest = snapshot.nearest(name)
     if nearest is not None:
         said += f" Did you mean {nearest}?"
@@ -307,22 +311,17 @@ def _plain(name: str) -> str:
     return name.strip().casefold().replace("-", "_").replace(".", "_").replace("/", "_")
 
 
-def _masked(value: Any, mask: Callable[[str], str], depth: int = 0) -> Any:
-    """Strings are masked before they are escaped as JSON, where a quote in a secret would hide it."""
-    if isinstance(value, str):
-        return mask(value)
-    if depth > SHOWN:
-        return "…"
-    if isinstance(value, dict):
-        return {str(key): _masked(part, mask, depth + 1) for key, part in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_masked(part, mask, depth + 1) for part in cast("Sequence[Any]", value)]
-    return value
+def _shown(arguments: Json | str, mask: Callable[[str], str]) -> str:
+    """Arguments for events. Whatever they hold, nothing is raised: nobody has looked at them yet."""
+    try:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+    except (ValueError, TypeError, RecursionError):
+        return "(arguments that are no JSON)"
+    return _brief(text, mask)
 
 
-def _as_json(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= EXCERPT else text[:EXCERPT] + "…"
+def _brief(text: str, mask: Callable[[str], str]) -> str:
+    """At most `EXCERPT` characters of `text`, masked before they are cut. Of a large text it is the beginning: no more is looked at."""
+    if len(text) <= LOOKED_AT:
+        return excerpt(mask(clean(text)), EXCERPT)
+    return mask(clean(text[:LOOKED_AT]))[: EXCERPT - 1] + "…"

@@ -18,8 +18,7 @@ from jsonschema_rs import ValidationError, ValidationErrorKind
 from toolbay import _schemas
 from toolbay._schemas import Node
 from toolbay.arguments.problems import is_other_kind, near_branches
-from toolbay.arguments.validator import BadSchema, Validator
-from toolbay.arguments.validator import compile as compiled
+from toolbay.arguments.validator import MAX_EXAMINED, Validator
 from toolbay.types import Json
 
 _WRAPPERS = ("arguments", "parameters", "input")
@@ -27,9 +26,12 @@ _FENCE = re.compile(r"\s*```[\w+-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```\s*", re.DOTAL
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,300})(?:\.[0-9]{1,300})?(?:[eE][+-]?[0-9]{1,3})?")
 _ROUNDS = 6
 _TRIALS = 40
-_LARGEST = 200_000
+_STEPS = 4 * MAX_EXAMINED
+"""Steps of judging, all looks at what is wrong together."""
 
 Path: TypeAlias = tuple[str | int, ...]
+_Better: TypeAlias = tuple[Json, "list[ValidationError]"]
+"""Arguments that are nearer to what is wanted, and what is still wrong with them."""
 
 
 @dataclass(frozen=True)
@@ -41,29 +43,26 @@ class _Change:
     drop: bool = False
 
 
-def repair(schema: Json, arguments: Json | str) -> Json | str:
-    """`arguments` as they were meant, or as they are (SCH-4).
+def repair(validator: Validator | None, arguments: Json | str) -> Json | str:
+    """`arguments` as they were meant, or as they are (SCH-4). Without a validator only text is read.
 
-    Text that is a JSON object, fenced or not, becomes that object. A JSON string where an object or array is asked for, `"5"`
-    for a number, `"true"` for a boolean, null for an optional property that takes none, and a lone `arguments`, `parameters`
-    or `input` around everything are mended. A lone value is no list, and an empty string is nothing else. `schema` is the
-    server's own; what fits it is never touched.
+    Empty text is an empty object; text that is a JSON object, fenced or not, becomes that object. A JSON string where an
+    object or array is asked for, `"5"` for a number, `"true"` for a boolean, null for an optional property that takes none,
+    and a lone `arguments`, `parameters` or `input` around everything are mended. A lone value is no list, and an empty string
+    is nothing else. The schema is the server's own; what fits it is never touched. Where mending would be too much work (a
+    few times `MAX_EXAMINED` steps of judging), all stays as it is.
     """
     parsed = _object_in(arguments) if isinstance(arguments, str) else arguments
     if parsed is None:
         return arguments
-    try:
-        validator = compiled(schema)
-    except BadSchema:
+    if validator is None or validator.refusal(parsed) is not None or validator.engine.is_valid(parsed):
         return parsed
-    if validator.refusal(parsed) is not None or validator.engine.is_valid(parsed):
-        return parsed
-    inner = _unwrapped(schema, parsed)
+    inner = _unwrapped(validator.schema, parsed)
     if inner is not None:
-        mended = _mended(validator, inner)
+        mended = _Mending(validator).mended(inner)
         if validator.accepts(mended):
             return mended
-    return _mended(validator, parsed)
+    return _Mending(validator).mended(parsed)
 
 
 def restore(arguments: Json | str, renamed: Mapping[str, str]) -> Json | str:
@@ -91,6 +90,8 @@ def _parsed(text: str) -> Any:
 
 
 def _object_in(text: str) -> Json | None:
+    if not text.strip():
+        return {}  # what models send to tools without parameters
     if len(text) > _schemas.MAX_BYTES:
         return None
     fenced = _FENCE.fullmatch(text)
@@ -124,57 +125,68 @@ def _names(schema: Any, depth: int) -> set[str]:
     return names
 
 
-def _mended(validator: Validator, arguments: Json) -> Json:
-    if len(json.dumps(arguments)) > _LARGEST or validator.refusal(arguments) is not None:
-        return arguments
-    current = arguments
-    trials = _TRIALS
-    for _ in range(_ROUNDS):
-        errors = validator.errors(current)
-        if not errors:
-            return current
-        # Most mistakes are the same one many times: all plain changes at once, judged once.
-        together = [groups[0] for error in errors if len(groups := list(_proposals(error))) == 1]
-        attempt = _applied(current, [change for group in together for change in group])
-        if together and _closer(validator, current, errors, attempt, [change.path for group in together for change in group]):
-            current = attempt
-            continue
-        better, trials = _one_by_one(validator, current, errors, trials)
-        if better is None:
-            return current
-        current = better
-    return current
+class _Mending:
+    """One attempt to mend arguments, with what it may cost: work that is judged by is counted, and at its end all stays as it is."""
 
+    def __init__(self, validator: Validator) -> None:
+        self._validator = validator
+        self._steps = _STEPS
+        self._trials = _TRIALS
 
-def _one_by_one(validator: Validator, current: Json, errors: list[ValidationError], trials: int) -> tuple[Json | None, int]:
-    """The first error that can be mended in exactly one way, mended."""
-    for error in errors:
-        results: list[Json] = []
-        for group in _proposals(error):
-            if trials <= 0:
-                return None, 0
-            trials -= 1
-            attempt = _applied(current, group)
-            if attempt not in results and _closer(validator, current, errors, attempt, [change.path for change in group]):
-                results.append(attempt)
-        if len(results) == 1:
-            return results[0], trials
-    return None, trials
+    def mended(self, arguments: Json) -> Json:
+        if self._validator.refusal(arguments) is not None:
+            return arguments
+        current = arguments
+        errors = self._errors(current)
+        for _ in range(_ROUNDS):
+            if not errors:
+                return current
+            # Most mistakes are the same one many times: all plain changes at once, judged once.
+            together = [groups[0] for error in errors if len(groups := list(_proposals(error))) == 1]
+            better = self._closer(current, errors, [change for group in together for change in group]) or self._one_by_one(current, errors)
+            if better is None:
+                return current
+            current, errors = better
+        return current
 
+    def _errors(self, value: Json) -> list[ValidationError] | None:
+        """What is wrong with `value`; None where to look once more would be too much."""
+        if self._steps <= 0:
+            return None
+        self._steps -= self._validator.steps(value, MAX_EXAMINED)
+        return self._validator.errors(value)
 
-def _closer(validator: Validator, before: Json, errors: list[ValidationError], after: Json, changed: list[Path]) -> bool:
-    """Whether less is wrong. What is inside of what was changed does not count: it could not be seen before."""
-    if after == before or validator.refusal(after) is not None:
-        return False
-    if validator.engine.is_valid(after):
-        return True
-    places = set(changed)
+    def _one_by_one(self, current: Json, errors: list[ValidationError]) -> _Better | None:
+        """The first error that can be mended in exactly one way, mended."""
+        for error in errors:
+            results: list[_Better] = []
+            for group in _proposals(error):
+                if self._trials <= 0:
+                    return None
+                self._trials -= 1
+                better = self._closer(current, errors, group)
+                if better is not None and all(better[0] != other for other, _ in results):
+                    results.append(better)
+            if len(results) == 1:
+                return results[0]
+        return None
 
-    def wrong(found: list[ValidationError]) -> int:
-        weighed = [_weighed(error) for error in found]
-        return sum(weight for place, weight in weighed if not any(place[:size] in places for size in range(len(place))))
+    def _closer(self, before: Json, errors: list[ValidationError], changes: list[_Change]) -> _Better | None:
+        """`before` with `changes`, and what is wrong then, if that is less.
 
-    return wrong(validator.errors(after)) < wrong(errors)
+        What is inside of what was changed does not count: it could not be seen before.
+        """
+        after = _applied(before, changes)
+        if after == before or self._validator.refusal(after) is not None:
+            return None
+        found = self._errors(after)
+        places = {change.path for change in changes}
+
+        def wrong(among: list[ValidationError]) -> int:
+            weighed = [_weighed(error) for error in among]
+            return sum(weight for place, weight in weighed if not any(place[:size] in places for size in range(len(place))))
+
+        return None if found is None or (found and wrong(found) >= wrong(errors)) else (after, found)
 
 
 def _weighed(error: ValidationError) -> tuple[Path, int]:
@@ -252,26 +264,44 @@ def _read(text: str, types: list[str]) -> Any:
 
 def _applied(arguments: Json, changes: list[_Change]) -> Json:
     """`arguments` with `changes` made, sharing with it what did not change."""
-    result: Any = arguments
+    copies: dict[int, Any] = {}
+
+    def own(container: Any) -> Any:
+        """A container that may be changed: a copy, made once."""
+        if id(container) in copies:
+            return container
+        copy = container.copy()
+        copies[id(copy)] = copy
+        return copy
+
+    root = own(arguments)
     for change in changes:
-        result = _put(result, change.path, change)
-    return cast("Json", result) if isinstance(result, dict) else arguments
+        if not change.path:
+            root = own(change.value) if _is_object(change.value) else root
+            continue
+        *way, last = change.path
+        value: Any = root
+        for step in way:
+            if not _holds(value, step):
+                break
+            if isinstance(value[step], dict | list):
+                value[step] = own(value[step])
+            value = value[step]
+        if not _holds(value, last):
+            continue
+        if not change.drop:
+            value[last] = change.value
+        elif isinstance(last, str):
+            del value[last]
+    return root
 
 
-def _put(value: Any, path: Path, change: _Change) -> Any:
-    if not path:
-        return value if change.drop else change.value
-    step, rest = path[0], path[1:]
-    if isinstance(value, dict) and step in value:
-        members = dict(cast("Node", value))
-        name = cast("str", step)
-        if change.drop and not rest:
-            del members[name]
-        else:
-            members[name] = _put(members[name], rest, change)
-        return members
-    if isinstance(value, list) and isinstance(step, int) and step < len(cast("list[Any]", value)):
-        items = list(cast("list[Any]", value))
-        items[step] = _put(items[step], rest, change)
-        return items
-    return cast("Any", value)
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _holds(container: Any, step: str | int) -> bool:
+    """Whether `step` leads further into `container`."""
+    if isinstance(container, dict):
+        return step in container
+    return isinstance(container, list) and isinstance(step, int) and step < len(cast("list[Any]", container))

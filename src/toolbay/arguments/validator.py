@@ -15,13 +15,16 @@ from typing import Any, cast
 import jsonschema_rs
 
 from toolbay import _schemas
-from toolbay._schemas import Node, References
+from toolbay._schemas import Node, References, Weight
+from toolbay._weight import heavy
 from toolbay.arguments.problems import describe
 from toolbay.types import Json
 
 MAX_PROBLEMS = 5
-_SMALL = 50_000
-"""Bytes of arguments up to which every error is gathered; in larger ones the first must do."""
+MAX_EXAMINED = 20_000
+"""Steps of judging up to which every error is gathered, for each may hold as many as it took; beyond, the first must do."""
+_QUICK = 200
+"""Steps of judging a value that may be done at once, by whoever has other things to do: looking and mending take some rounds of them."""
 
 _CLASSES: dict[int, Callable[..., jsonschema_rs.Validator]] = {
     4: jsonschema_rs.Draft4Validator,
@@ -47,17 +50,18 @@ class Validator:
     schema: Json
     notes: tuple[str, ...]
     engine: jsonschema_rs.Validator = field(repr=False, compare=False)
-    recursive: References | None = field(repr=False, compare=False)
+    weight: Weight
+    references: References = field(repr=False, compare=False)
 
     def accepts(self, value: Any) -> bool:
         """Whether `value` fits. What is too large or too costly to judge does not."""
         return self.refusal(value) is None and self.engine.is_valid(value)
 
     def errors(self, value: Any) -> list[jsonschema_rs.ValidationError]:
-        """What is wrong with a `value` that `refusal` lets pass: all of it, in a large one the first."""
+        """What is wrong with a `value` that `refusal` lets pass: all of it, or where that would be much work, the first."""
         if self.engine.is_valid(value):
             return []
-        if len(json.dumps(value)) <= _SMALL:
+        if self.steps(value, MAX_EXAMINED) <= MAX_EXAMINED:
             return list(self.engine.iter_errors(value))
         try:
             self.engine.validate(value)
@@ -65,10 +69,24 @@ class Validator:
             return [error]
         return []
 
+    def quick(self, value: Any) -> bool:
+        """Whether judging and mending `value` is so little work that it needs no thread."""
+        return not heavy(value, 20 * _QUICK) and self.steps(value, _QUICK) <= _QUICK
+
+    def steps(self, value: Any, most: int) -> int:
+        """The work of judging `value`, in pairs of a schema and a value; more than `most` is not counted to its end."""
+        try:
+            return _schemas.steps(self.references, value, most)
+        except _schemas.TooMuch:
+            return most + 1
+
     def refusal(self, value: Any) -> str | None:
         """Why `value` cannot be judged at all, as a sentence; None where it can."""
         if _schemas.nests_deeper(value):
             return f"arguments: nest deeper than {_schemas.MAX_NESTING} levels; send a flatter value."
+        too_large = f"arguments: are more than {_schemas.MAX_BYTES:,} bytes, and no more can be sent; send less at a time."
+        if heavy(value, 30 * _schemas.MAX_BYTES):
+            return too_large
         try:
             size = len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
         except UnicodeEncodeError:
@@ -76,12 +94,11 @@ class Validator:
         except (TypeError, ValueError):
             return "arguments: hold something that is no JSON, such as NaN; send plain JSON."
         if size > _schemas.MAX_BYTES:
-            return f"arguments: are {size:,} bytes, and at most {_schemas.MAX_BYTES:,} can be sent; send less at a time."
-        if self.recursive is not None:
-            try:
-                _schemas.ensure_affordable(self.recursive, value)
-            except _schemas.TooMuch:
-                return "arguments: take too long to check against this tool's schema; send a smaller or flatter value."
+            return too_large
+        most = _schemas.MAX_STEPS if self.weight.recursive else _schemas.MAX_PLAIN_STEPS
+        # A value of so many bytes has at most half as many parts, each of which meets at most all schemas.
+        if (self.weight.recursive or size * self.weight.schemas > 2 * most) and self.steps(value, most) > most:
+            return "arguments: take too long to check against this tool's schema; send a smaller or flatter value."
         return None
 
 
@@ -127,7 +144,7 @@ def _compiled(text: str) -> Validator | str:
     root = cast("Node", schema)
     try:
         references = References(root)
-        recursive = _schemas.is_recursive(references)
+        weight = _schemas.weight(references)
     except _schemas.BadReference as error:
         return str(error)
     except _schemas.TooMuch:
@@ -140,7 +157,7 @@ def _compiled(text: str) -> Validator | str:
         engine = _engine(ready)
     if isinstance(engine, str):
         return engine
-    return Validator(root, tuple(notes), engine, References(ready) if recursive else None)
+    return Validator(root, tuple(notes), engine, weight, References(ready))
 
 
 def _engine(schema: Node) -> jsonschema_rs.Validator | str:
