@@ -76,10 +76,11 @@ class Keeper:
     def start(self) -> bool:
         """Start the server; whether it runs."""
         reading, writing = os.pipe()
+        keeper = os.getpid()
         self.server = os.fork()
         if not self.server:
             try:
-                become(self.order)
+                become(self.order, keeper)
             except OSError as error:
                 os.write(writing, str(error.errno).encode())
             finally:
@@ -181,13 +182,12 @@ class Keeper:
                 pass
 
 
-def become(order: Order) -> None:
+def become(order: Order, keeper: int) -> None:
     """In the forked child: turn into the server. This program has one thread, so all of Python may be used here.
 
     Raises:
         OSError: the operating system would not run it.
     """
-    keeper = os.getppid()
     os.setsid()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != keeper:
