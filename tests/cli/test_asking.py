@@ -101,10 +101,10 @@ def test_where_no_server_could_be_started_nothing_is_asked(tmp_path: Path, confi
 
 
 def test_an_empty_question_is_refused(tmp_path: Path) -> None:
-    """CLI: plain errors."""
+    """CLI: plain errors, and the exit code of wrong usage."""
     for words, given in ((["run", " "], None), (["run", "-"], ""), (["run", "x", "--wait", "soon"], None)):
         done = toolbay(*words, cwd=tmp_path, given=given)
-        assert (done.returncode, done.stderr.startswith("error: ")) == (1, True)
+        assert (done.returncode, done.stderr.startswith("error: ")) == (2, True)
 
 
 def test_a_slow_server_is_left_behind(tmp_path: Path, configure: Configure) -> None:
@@ -164,3 +164,12 @@ def test_at_a_terminal_the_way_is_shown_as_it_moves(tmp_path: Path, configure: C
         shown.expect("← 1 line")
         shown.expect("All done.")
         assert shown.end() == 0
+
+
+def test_a_model_that_cannot_be_used_is_told_before_servers_have_started(tmp_path: Path, configure: Configure) -> None:
+    """CLI, RUN-5: a wrong model fails at once, however long the servers take."""
+    configure(slow=servers.raw("--slow-start", "600"))
+    done = toolbay("run", "hi", "--model", "nobody:nothing", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "nobody" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -95,7 +95,7 @@ def test_an_error_is_a_sentence_and_a_traceback_is_for_those_who_ask(tmp_path: P
     assert "Traceback" in toolbay("tools", cwd=tmp_path, env={"TOOLBAY_DEBUG": "1"}).stderr
 
 
-@pytest.mark.parametrize("words", [["tools", "--json"], ["-q", "--model", "offline", "run"], ["-q", "--model", "offline", "chat"]])
+@pytest.mark.parametrize("words", [["-q", "tools", "--json"], ["-q", "--model", "offline", "run"], ["-q", "--model", "offline", "chat"]])
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, configure: Configure, words: list[str]) -> None:
     """CLI: `| head` ends quietly, and ends a turn that nobody reads."""
     configure(time=servers.time())

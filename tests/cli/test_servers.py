@@ -179,3 +179,16 @@ def test_a_test_that_fails_shows_what_the_server_said(tmp_path: Path, configure:
     assert "Traceback" not in done.stderr
     assert toolbay("test", "none", cwd=tmp_path).returncode == 3
     assert leftovers(mark[MARK]) == []
+
+
+def test_a_file_that_was_only_found_says_that_it_is_used(tmp_path: Path, configure: Configure) -> None:
+    """CFG-1, CLI: a configuration of the working folder starts programs, so it is named; one that was asked for is not."""
+    path = configure(raw=servers.raw())
+    assert "(using ./toolbay.json)\n" in toolbay("tools", cwd=tmp_path).stderr
+    assert toolbay("tools", "-q", cwd=tmp_path).stderr == ""
+    for done in (
+        toolbay("tools", "--config", str(path), cwd=tmp_path),
+        toolbay("tools", cwd=tmp_path, env={"TOOLBAY_CONFIG": str(path)}),
+        toolbay("tools", cwd=tmp_path, env={"TOOLBAY_HOME": str(tmp_path)}),
+    ):
+        assert "using" not in done.stderr

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import Configure
+from cli.conftest import Configure, Open
 from cli.terminals import toolbay
 from support import servers
 from toolbay.cli.tools import chosen, likely_servers
 from toolbay.errors import BadCall
 from toolbay.types import CallContext, Json, Tool, ToolResult
+
+USING = "(using ./toolbay.json)\n"
+"""What a command says that starts the servers of a file that it only found in the working folder."""
 
 
 def test_tools_are_listed_for_people_and_for_programs(tmp_path: Path, configure: Configure) -> None:
@@ -27,7 +30,7 @@ def test_tools_are_listed_for_people_and_for_programs(tmp_path: Path, configure:
     ]
     done = toolbay("tools", "time.*", "--json", "--server", "time", cwd=tmp_path)
     listed = json.loads(done.stdout)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, USING)
     assert [tool["wire_name"] for tool in listed] == ["convert_time", "get_current_time"]
     assert set(listed[0]) >= {"name", "server", "wire_name", "description", "parameters", "hints"}
     assert listed[0]["parameters"]["required"] == ["source_timezone", "time", "target_timezone"]
@@ -67,7 +70,7 @@ def test_a_call_reads_its_arguments_by_the_schema(tmp_path: Path, configure: Con
     """CLI: `call server.tool KEY=VALUE`; only that server is started."""
     configure(dead={"command": "no-such-command"}, sdk=servers.sdk2())
     done = toolbay("call", "sdk.add", "a=2", "b=3", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", USING)
     done = toolbay("call", "sdk/weather", "--args", '{"city": "Rome"}', "--json", cwd=tmp_path)
     told = json.loads(done.stdout)
     assert told["structured"] == {"city": "Rome", "celsius": 11.5, "rain": True}
@@ -88,7 +91,7 @@ def test_an_error_of_the_tool_is_exit_code_1(tmp_path: Path, configure: Configur
     configure(sdk=servers.sdk2())
     done = toolbay("call", "mcp_sdk_fail", "reason=the reason", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "error: Error executing tool fail\n"
+    assert done.stderr == f"{USING}error: Error executing tool fail\n"
     assert "Traceback" not in done.stderr
 
 
@@ -120,9 +123,11 @@ def test_prompts_are_listed_and_rendered(tmp_path: Path, configure: Configure) -
     done = toolbay("prompts", "get", "sdk", "review", "code=1 + 1", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.endswith("Please review this Python code:\n\n1 + 1\n")
+    assert toolbay("prompts", "get", "sdk.review", "code=1 + 1", cwd=tmp_path).stdout == done.stdout, "with a dot, as in call"
+    assert toolbay("prompts", "get", "sdk", cwd=tmp_path).returncode == 2
     done = toolbay("prompts", "get", "sdk", "reviw", "code=1", cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
+    assert done.stderr.startswith(f"{USING}error: ")
 
 
 def test_a_prompt_that_fails_is_exit_code_1(tmp_path: Path, configure: Configure) -> None:
@@ -145,7 +150,7 @@ def test_resources_are_listed_and_read(tmp_path: Path, configure: Configure) -> 
     assert toolbay("resources", "read", "sdk", "notes://greeting", cwd=tmp_path).stdout == "Good morning from a resource.\n"
     done = toolbay("resources", "read", "sdk", "notes://nothing", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: ")
+    assert done.stderr.startswith(f"{USING}error: ")
     done = toolbay("resources", "read", "sdkk", "notes://greeting", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, 'error: There is no server "sdkk": did you mean "sdk"?\n')
 
@@ -182,3 +187,89 @@ def test_a_name_that_two_servers_have_is_asked_back() -> None:
     assert [chosen(name, tools) for name in ("mcp_a_x", "b.x", "b/y", "y", "z")] == [tools[0], tools[1], tools[2], tools[2], None]
     with pytest.raises(BadCall, match=r"write a\.x or b\.x"):
         chosen("x", tools)
+
+
+def test_what_is_redirected_is_whole_and_a_terminal_is_told_the_place(tmp_path: Path, configure: Configure, at_terminal: Open) -> None:
+    """CLI, REN-4: a model is shown a part; a pipe gets everything, a terminal the file's path, with --full everything."""
+    path = configure(raw=servers.raw("--tools", "speak"))
+    data = json.loads(path.read_text())
+    data["tools"]["resultBudget"] = 1000
+    path.write_text(json.dumps(data))
+    long = "".join(f"line {number} " for number in range(2000))
+    call = ("call", "raw.speak", f"text={long}")
+    assert toolbay(*call, cwd=tmp_path).stdout == f"{long}\n"
+    told = json.loads(toolbay(*call, "--json", cwd=tmp_path).stdout)
+    assert (told["text"], len(told["artifacts"])) == (long, 1)
+    shown = at_terminal(*call)
+    assert shown.end() == 0
+    assert "line 1000 " not in shown.seen
+    assert "read_artifact" not in shown.seen
+    place = next((tmp_path / "home" / "data" / "artifacts").iterdir()).parent
+    assert str(place) in shown.seen.replace("\r\n", "")
+    full = at_terminal(*call, "--full")
+    assert full.end() == 0
+    assert "line 1000 " in full.seen.replace("\r\n", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["call", "off.x"],
+        ["call", "off/x"],
+        ["call", "mcp_off_x"],
+        ["tools", "off"],
+        ["tools", "--server", "off"],
+        ["prompts", "get", "off.x"],
+    ],
+)
+def test_a_server_that_is_disabled_is_named_as_such(words: list[str], tmp_path: Path, configure: Configure) -> None:
+    """CLI: not "no such tool", but what to do about it."""
+    configure(off={"command": "no-such-command", "disabled": True}, dead={"command": "no-such-command"})
+    done = toolbay(*words, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "error: off is disabled: toolbay enable off\n")
+
+
+def test_a_server_that_is_named_is_the_only_one_that_starts(tmp_path: Path, configure: Configure) -> None:
+    """CLI: `tools SERVER` and `call server.tool`, for a tool that is not there too."""
+    configure(dead={"command": "no-such-command"}, raw=servers.raw("--tools", "speak"))
+    listed = toolbay("tools", "raw", "--json", cwd=tmp_path)
+    assert (listed.stderr, [tool["wire_name"] for tool in json.loads(listed.stdout)]) == (USING, ["speak"])
+    missed = toolbay("call", "raw.speek", cwd=tmp_path)
+    assert (missed.returncode, missed.stderr) == (1, f"{USING}error: There is no tool raw.speek: did you mean mcp_raw_speak?\n")
+
+
+def test_which_tools_are_left_out_is_told_to_who_looks_at_tools(tmp_path: Path, configure: Configure) -> None:
+    """CLI: `tools`, `test` and -v tell it, once; a call does not."""
+    configure(raw={**servers.raw("--tools", "speak"), "enabledTools": ["speak", "nothing-like-it"]})
+    for words in (["tools"], ["test", "raw"], ["call", "raw.speak", "text=x", "-v"]):
+        assert toolbay(*words, cwd=tmp_path).stderr.count("nothing-like-it") == 1
+    for words in (["call", "raw.speak", "text=x"], ["prompts"], ["resources"], ["run", "hi", "--model", "offline"]):
+        done = toolbay(*words, cwd=tmp_path)
+        assert done.returncode == 0
+        assert "nothing-like-it" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["call", "no.tool", "--json"], 1, "There is no tool no.tool"),
+        (["call", "dead.tool", "--json"], 3, "no-such-command"),
+        (["tools", "--server", "deed", "--json"], 1, 'did you mean "dead"'),
+        (["tools", "dead", "--json"], 3, "no-such-command"),
+        (["test", "deed", "--json"], 1, 'did you mean "dead"'),
+        (["test", "dead", "--json"], 3, "no-such-command"),
+        (["prompts", "--json", "--server", "dead"], 3, "no-such-command"),
+        (["prompts", "get", "dead", "x", "--json"], 3, "no-such-command"),
+        (["resources", "read", "dead", "x:y", "--json"], 3, "no-such-command"),
+        (["run", " ", "--json"], 2, "question is empty"),
+        (["run", "x", "--json", "--server", "dead"], 2, "--server"),
+        (["run", "x", "--json", "--config", "none.yaml"], 1, "none.yaml"),
+        (["config", "check", "--json", "--config", "none.yaml"], 1, "none.yaml"),
+    ],
+)
+def test_an_error_is_json_where_json_was_asked_for(words: list[str], code: int, says: str, tmp_path: Path, configure: Configure) -> None:
+    """CLI: `--json`: stdout is one JSON object with `error`, whatever goes wrong; the exit code tells its kind."""
+    configure(dead={"command": "no-such-command"}, raw=servers.raw())
+    done = toolbay(*words, cwd=tmp_path)
+    assert done.returncode == code
+    assert says in json.loads(done.stdout)["error"]

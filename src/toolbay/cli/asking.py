@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, Invocation, invocation
+from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, USAGE, CommandFailed, Invocation, invocation
 from toolbay.cli.terminal import DIM, YELLOW
 from toolbay.errors import ConfigError
 
@@ -46,10 +46,10 @@ def run(  # noqa: PLR0917  (typer's form: one parameter an option)
 def _question(word: str) -> str:
     if word == "-":
         if sys.stdin.isatty():
-            raise ConfigError('There is no question: write toolbay run "your question", or give it on stdin.')
+            raise CommandFailed('There is no question: write toolbay run "your question", or give it on stdin.', USAGE)
         word = sys.stdin.read()
     if not word.strip():
-        raise ConfigError('The question is empty: write toolbay run "your question".')
+        raise CommandFailed('The question is empty: write toolbay run "your question".', USAGE)
     return word.strip()
 
 
@@ -65,11 +65,10 @@ async def _run(invoked: Invocation, question: str, *, session: str | None, as_js
     terminal = invoked.terminal
     selection = Selection(tools)
     config = invoked.config()
-    opening = Opening(quiet=wanted_wait(wait), chatty=True, approver=approver(terminal, yes=yes))
+    opening = Opening(quiet=wanted_wait(wait), chatty=True, model=True, approver=approver(terminal, yes=yes))
     async with opened(invoked, opening, config) as app:
         if all_failed(app):
-            terminal.error("none of the servers could be started, so nothing was asked (toolbay test NAME says more).")
-            return SERVER_FAILED
+            raise CommandFailed("none of the servers could be started, so nothing was asked (toolbay test NAME says more).", SERVER_FAILED)
         if not app.servers:
             terminal.say("! no servers are configured, so there are no tools (toolbay add NAME -- COMMAND adds one)")
         conversation = conversation_of(app, session)

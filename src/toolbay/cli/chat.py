@@ -40,7 +40,7 @@ async def _chat(invoked: Invocation, session: str | None, wait: str) -> int:
 
     # The dialogue hears what is typed during a turn, and hands on what answers a question.
     asker = AtTerminal(invoked.terminal, listens=False) if invoked.terminal.interactive else None
-    opening = Opening(quiet=wanted_wait(wait), chatty=True, approver=asker or Nobody(invoked.terminal))
+    opening = Opening(quiet=wanted_wait(wait), chatty=True, model=True, approver=asker or Nobody(invoked.terminal))
     async with opened(invoked, opening) as app:
         dialogue = Dialogue(invoked, app, conversation_of(app, session), await app.runner())
         dialogue.asker = asker

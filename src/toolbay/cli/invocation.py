@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import typer
 
 from toolbay.cli.terminal import Terminal
+from toolbay.errors import ToolbayError
 
 if TYPE_CHECKING:
     from toolbay.config.models import Config
@@ -20,6 +21,14 @@ USAGE: Final = 2
 SERVER_FAILED: Final = 3
 STOPPED: Final = 130
 """Exit codes; `STOPPED` is 128 + SIGINT, as shells have it."""
+
+
+class CommandFailed(ToolbayError):
+    """A command cannot do what was asked; `code` is its exit code."""
+
+    def __init__(self, text: str, code: int = FAILED) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @dataclass(frozen=True, kw_only=True)

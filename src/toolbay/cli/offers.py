@@ -27,13 +27,16 @@ class Shelf(Generic[Offer]):
 
 async def listed(invoked: Invocation, shelf: Shelf[Offer], server: str, *, as_json: bool) -> int:
     """List what all servers, or one, have on this shelf; the exit code."""
-    from toolbay.cli.running import Opening, all_failed, opened  # noqa: PLC0415
-    from toolbay.cli.tools import NO_SERVERS  # noqa: PLC0415
+    from toolbay.cli.running import Opening, all_failed, given_up, opened  # noqa: PLC0415
+    from toolbay.cli.tools import NO_SERVERS, refuse_disabled  # noqa: PLC0415
 
     config = invoked.config()
     only = {known_server(config, server)} if server else None
+    refuse_disabled(config, only or ())
     terminal = invoked.terminal
     async with opened(invoked, Opening(only=only), config) as app:
+        if as_json and all_failed(app):
+            return given_up(app, terminal, as_json=True)
         found = shelf.find(app)
         if as_json:
             terminal.json([asdict(one) for one in found])

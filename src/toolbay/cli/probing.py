@@ -48,7 +48,7 @@ async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
         config = config.model_copy(update={"tools": config.tools.model_copy(update={"mcp_servers": changed})})
     if not as_json:
         terminal.write(f"{name}: {server.type} {one_line(_redact.url(server.url) if server.url else server.command)}")
-    async with opened(invoked, Opening(only={name}), config) as app:
+    async with opened(invoked, Opening(only={name}, asides=True), config) as app:
         status = app.servers[name]
         ready = status.state == "ready"
         tools = [tool.wire_name for tool in app.registry.tools.values() if tool.server == name and tool.kind == "tool"]

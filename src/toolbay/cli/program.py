@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from toolbay.cli import asking, chat, configuration, pinning, probing, prompts, resources, servers, tools
-from toolbay.cli.invocation import FAILED, STOPPED, Invocation
+from toolbay.cli.invocation import FAILED, STOPPED, CommandFailed, Invocation
 from toolbay.cli.terminal import Terminal
 from toolbay.errors import ToolbayError
 
@@ -111,9 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(AttributeError, ValueError):  # a stand-in for a stream may not know how
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     before = signal.signal(signal.SIGINT, _interrupt)
+    command: Any = typer.main.get_command(program)
+    valued = _valued_options(command)
     try:
-        command: Any = typer.main.get_command(program)
-        command.main(args=hoisted(words, _valued_options(command)), prog_name="toolbay")
+        ended = command.main(args=hoisted(words, valued), prog_name="toolbay", standalone_mode=False)
     except SystemExit as ending:
         if isinstance(ending.__context__, BrokenPipeError):  # the framework makes a failure of it
             return _unread()
@@ -121,10 +122,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _Interrupted:
         return STOPPED
     except Exception as error:
-        return _told(error, debug="-vv" in words or words.count("-v") > 1 or os.environ.get("TOOLBAY_DEBUG", "") not in {"", "0"})
+        debug = "-vv" in words or words.count("-v") > 1 or os.environ.get("TOOLBAY_DEBUG", "") not in {"", "0"}
+        return _told(error, debug=debug, as_json=wants_json(words, valued))
     finally:
         signal.signal(signal.SIGINT, before)
-    return 0
+    return ended if isinstance(ended, int) else 0
+
+
+def wants_json(arguments: Sequence[str], valued: frozenset[str]) -> bool:
+    """Whether `--json` is among the options: then an error is JSON too. The value of an option is no option."""
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            return False
+        if word == "--json":
+            return True
+        if word in valued or word in _VALUED:
+            next(words, None)
+    return False
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
@@ -141,7 +156,7 @@ def _unread() -> int:
     return 0
 
 
-def _told(error: Exception, *, debug: bool) -> int:
+def _told(error: Exception, *, debug: bool, as_json: bool) -> int:
     """Say what went wrong, as sentences; a traceback is for those who ask."""
     leaves = list(_leaves(error))
     if any(isinstance(leaf, BrokenPipeError) for leaf in leaves):
@@ -149,11 +164,23 @@ def _told(error: Exception, *, debug: bool) -> int:
     terminal = Terminal()
     if debug:
         traceback.print_exception(error)
-    for leaf in leaves:
-        if isinstance(leaf, ToolbayError):
-            terminal.error(str(leaf))
-        elif isinstance(leaf, OSError):
-            terminal.error(f"{leaf.strerror or leaf}{f' ({leaf.filename})' if leaf.filename else ''}")
-        else:
-            terminal.error(f"unexpected {type(leaf).__name__}: {leaf} (a fault of toolbay; -v -v shows where)")
-    return FAILED
+    show: Any = getattr(error, "show", None)
+    if show is not None:  # the framework's own, which knows how the command is used
+        show()
+        sentences, code = [str(error.format_message())], int(error.exit_code)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+    else:
+        sentences = [_sentence(leaf) for leaf in leaves]
+        code = max((leaf.code for leaf in leaves if isinstance(leaf, CommandFailed)), default=FAILED)
+        for sentence in sentences:
+            terminal.error(sentence)
+    if as_json:
+        terminal.json({"error": "\n".join(sentences)})
+    return code
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, ToolbayError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
+    return f"unexpected {type(error).__name__}: {error} (a fault of toolbay; -v -v shows where)"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, Invocation, invocation
+from toolbay.cli.invocation import DONE, FAILED, USAGE, CommandFailed, Invocation, invocation
 from toolbay.cli.offers import Shelf, listed
+from toolbay.cli.results import Presentation
 from toolbay.cli.servers import known_server
 from toolbay.errors import BadCall
 
@@ -45,28 +47,51 @@ def usage(prompt: PromptInfo) -> str:
     return " ".join(f"{name}=…" if required else f"[{name}=…]" for name, required in names)
 
 
-@group.command("get", help="Render a prompt of a server.")
+@group.command("get", help="Render a prompt of a server: SERVER PROMPT, or SERVER.PROMPT.")
 def get(
     context: typer.Context,
-    server: Annotated[str, typer.Argument(help="The server.")],
-    name: Annotated[str, typer.Argument(help="The prompt.")],
-    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its arguments.", show_default=False)] = None,
+    server: Annotated[str, typer.Argument(help="The server, or server.prompt.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[PROMPT] [KEY=VALUE]...", help="The prompt; its arguments.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The whole text on a terminal too.")] = False,
 ) -> None:
     invoked = invocation(context)
-    invoked.finish(lambda: _get(invoked, server, name, pairs(words or []), as_json=as_json))
+    invoked.finish(lambda: _get(invoked, [server, *(words or [])], Presentation(as_json=as_json, full=full)))
 
 
-async def _get(invoked: Invocation, server: str, name: str, arguments: dict[str, str], *, as_json: bool) -> int:
-    from toolbay.cli.running import Opening, all_failed, opened  # noqa: PLC0415
-    from toolbay.cli.tools import give_result  # noqa: PLC0415
+def named(words: list[str], servers: Iterable[str]) -> tuple[str, str, list[str]]:
+    """The server, the prompt, and what follows them: written `server prompt`, or as one word with a dot or a slash between.
+
+    Raises:
+        CommandFailed: no prompt is named.
+    """
+    first, *rest = words
+    known = sorted(servers, key=len, reverse=True)
+    if first not in known:
+        for name in known:
+            if first.startswith((f"{name}.", f"{name}/")):
+                return name, first[len(name) + 1 :], rest
+    if not rest:
+        raise CommandFailed("Which prompt? Write toolbay prompts get SERVER PROMPT; toolbay prompts lists them.", USAGE)
+    return first, rest[0], rest[1:]
+
+
+async def _get(invoked: Invocation, words: list[str], how: Presentation) -> int:
+    from toolbay.cli.results import give_result  # noqa: PLC0415
+    from toolbay.cli.running import Opening, all_failed, given_up, opened  # noqa: PLC0415
+    from toolbay.cli.tools import refuse_disabled  # noqa: PLC0415
 
     config = invoked.config()
-    async with opened(invoked, Opening(only={known_server(config, server)}), config) as app:
+    server, name, rest = named(words, config.tools.mcp_servers)
+    arguments = pairs(rest)
+    refuse_disabled(config, {known_server(config, server)})
+    async with opened(invoked, Opening(only={server}), config) as app:
         if all_failed(app):
-            return SERVER_FAILED
+            return given_up(app, invoked.terminal, as_json=how.as_json)
         result = await app.prompt(server, name, arguments)
-        give_result(invoked.terminal, result, as_json=as_json)
+        await give_result(invoked.terminal, result, config, how)
         return FAILED if result.is_error else DONE
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, Invocation, invocation
+from toolbay.cli.invocation import DONE, FAILED, Invocation, invocation
 from toolbay.cli.offers import Shelf, listed
+from toolbay.cli.results import Presentation
 from toolbay.cli.servers import known_server
 
 if TYPE_CHECKING:
@@ -44,19 +45,22 @@ def read(
     server: Annotated[str, typer.Argument(help="The server.")],
     uri: Annotated[str, typer.Argument(help="The resource's URI.")],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The whole text on a terminal too.")] = False,
 ) -> None:
     invoked = invocation(context)
-    invoked.finish(lambda: _read(invoked, server, uri, as_json=as_json))
+    invoked.finish(lambda: _read(invoked, server, uri, Presentation(as_json=as_json, full=full)))
 
 
-async def _read(invoked: Invocation, server: str, uri: str, *, as_json: bool) -> int:
-    from toolbay.cli.running import Opening, all_failed, opened  # noqa: PLC0415
-    from toolbay.cli.tools import give_result  # noqa: PLC0415
+async def _read(invoked: Invocation, server: str, uri: str, how: Presentation) -> int:
+    from toolbay.cli.results import give_result  # noqa: PLC0415
+    from toolbay.cli.running import Opening, all_failed, given_up, opened  # noqa: PLC0415
+    from toolbay.cli.tools import refuse_disabled  # noqa: PLC0415
 
     config = invoked.config()
-    async with opened(invoked, Opening(only={known_server(config, server)}), config) as app:
+    refuse_disabled(config, {known_server(config, server)})
+    async with opened(invoked, Opening(only={server}), config) as app:
         if all_failed(app):
-            return SERVER_FAILED
+            return given_up(app, invoked.terminal, as_json=how.as_json)
         result = await app.resource(server, uri)
-        give_result(invoked.terminal, result, as_json=as_json)
+        await give_result(invoked.terminal, result, config, how)
         return FAILED if result.is_error else DONE

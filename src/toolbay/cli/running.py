@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import anyio
 
 from toolbay.agent.approvals import Approver
 from toolbay.app import App
-from toolbay.cli.invocation import Invocation
-from toolbay.cli.terminal import Terminal
+from toolbay.cli.invocation import SERVER_FAILED, USAGE, CommandFailed, Invocation
+from toolbay.cli.terminal import DIM, Terminal
 from toolbay.cli.views import ServersView
+from toolbay.config import home
 from toolbay.config.models import Config
-from toolbay.errors import ConfigError
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _STARTING: Final = frozenset({"idle", "connecting", "waiting"})
@@ -31,6 +33,10 @@ class Opening:
     quiet: float | None = None
     """Seconds without news after which the wait ends if a server is ready; None waits for all."""
     chatty: bool = False
+    asides: bool = False
+    """Whether it is told which tools are left out, and why."""
+    model: bool = False
+    """Whether a model is needed: it is chosen meanwhile, and one that cannot be used ends the start at once."""
     approver: Approver | None = None
 
 
@@ -40,16 +46,34 @@ async def opened(invocation: Invocation, opening: Opening, config: Config | None
 
     Raises:
         ConfigError: the configuration cannot be used.
+        ModelError: a model is needed, and cannot be used.
     """
     terminal = invocation.terminal
-    app = App(config or invocation.config(), model=invocation.model, only=opening.only, approver=opening.approver)
-    view = ServersView(terminal, chatty=opening.chatty or terminal.verbosity > 0)
+    config = config or invocation.config()
+    tell_place(terminal, config, named=invocation.config_path is not None)
+    app = App(config, model=invocation.model, only=opening.only, approver=opening.approver)
+    view = ServersView(terminal, chatty=opening.chatty or terminal.verbosity > 0, asides=opening.asides or terminal.verbosity > 0)
     with app.events.listen(view):
         async with app:
             async with moving(terminal, lambda: _starting(app)):
-                await app.settle(opening.quiet)
+                await _start(app, opening)
             view.unfinished(app.servers)
             yield app
+
+
+async def _start(app: App, opening: Opening) -> None:
+    async with anyio.create_task_group() as group:
+        if opening.model:
+            group.start_soon(app.runner, name="choose the model")
+        await app.settle(opening.quiet)
+
+
+def tell_place(terminal: Terminal, config: Config, *, named: bool) -> None:
+    """A file that was only found in the working folder may be another's: it starts programs, and says so."""
+    path = config.path
+    if path is None or named or os.environ.get("TOOLBAY_CONFIG") or path.parent != Path.cwd() or path.parent == home(os.environ):
+        return
+    terminal.say(f"(using ./{path.name})", DIM)
 
 
 def _starting(app: App) -> str:
@@ -60,6 +84,14 @@ def _starting(app: App) -> str:
 def all_failed(app: App) -> bool:
     """Whether there are servers and none can be used."""
     return bool(app.servers) and all(status.state in _DOWN for status in app.servers.values())
+
+
+def given_up(app: App, terminal: Terminal, *, as_json: bool) -> int:
+    """The exit code where no server can be used. Why was told on the way; who wants JSON is told there."""
+    if as_json:
+        why = "; ".join(status.error or f"{name}: {status.state}" for name, status in app.servers.items())
+        terminal.json({"error": f"None of the servers could be started: {why}"})
+    return SERVER_FAILED
 
 
 @asynccontextmanager
@@ -91,7 +123,7 @@ def wanted_wait(text: str) -> float | None:
     """`--wait`: seconds, or `all`.
 
     Raises:
-        ConfigError: it is neither.
+        CommandFailed: it is neither.
     """
     if text == "all":
         return None
@@ -100,5 +132,5 @@ def wanted_wait(text: str) -> float | None:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise ConfigError(f'--wait takes seconds or "all", not "{text}".')
+        raise CommandFailed(f'--wait takes seconds or "all", not "{text}".', USAGE)
     return seconds

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, Invocation, invocation
+from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, CommandFailed, Invocation, invocation
 from toolbay.cli.pinning import UNPINNED_HINT
+from toolbay.cli.results import Presentation
 from toolbay.cli.servers import known_server
 from toolbay.cli.terminal import DIM
 from toolbay.errors import BadCall
 
 if TYPE_CHECKING:
     from toolbay.app import App
-    from toolbay.cli.terminal import Terminal
-    from toolbay.types import Hints, Tool, ToolResult
+    from toolbay.config.models import Config
+    from toolbay.types import Hints, Json, Tool
 
 NO_SERVERS = "No servers are configured yet. Add one: toolbay add time -- uvx mcp-server-time"
 
@@ -30,7 +32,7 @@ def register(program: typer.Typer) -> None:
 
 def tools(
     context: typer.Context,
-    pattern: Annotated[str, typer.Argument(help="A word or glob that the name contains.", show_default=False)] = "",
+    pattern: Annotated[str, typer.Argument(help="A server, or a word or glob that the name contains.", show_default=False)] = "",
     server: Annotated[str, typer.Option("--server", metavar="NAME", help="Only the tools of this server.")] = "",
     full: Annotated[bool, typer.Option("--full", help="Whole descriptions and parameters.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
@@ -40,12 +42,17 @@ def tools(
 
 
 async def _tools(invoked: Invocation, pattern: str, server: str, *, full: bool, as_json: bool) -> int:
-    from toolbay.cli.running import Opening, all_failed, opened  # noqa: PLC0415
+    from toolbay.cli.running import Opening, all_failed, given_up, opened  # noqa: PLC0415
 
     config = invoked.config()
+    if pattern in config.tools.mcp_servers and not server:
+        pattern, server = "", pattern
     only = {known_server(config, server)} if server else None
-    async with opened(invoked, Opening(only=only), config) as app:
+    refuse_disabled(config, only or ())
+    async with opened(invoked, Opening(only=only, asides=True), config) as app:
         terminal = invoked.terminal
+        if as_json and all_failed(app):
+            return given_up(app, terminal, as_json=True)
         found = [tool for tool in app.registry.tools.values() if _matches(tool, pattern) and (not server or tool.server == server)]
         if as_json:
             terminal.json([_described(tool) for tool in found])
@@ -115,7 +122,7 @@ def _whole(tool: Tool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def call(
+def call(  # noqa: PLR0917  (typer's form: one parameter an option)
     context: typer.Context,
     tool: Annotated[str, typer.Argument(help="The tool: its name, or server.tool.")],
     words: Annotated[
@@ -123,60 +130,71 @@ def call(
     ] = None,
     arguments: Annotated[str, typer.Option("--args", metavar="JSON", help="The arguments as a JSON object.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The whole result on a terminal too; files and pipes always get it.")] = False,
 ) -> None:
     invoked = invocation(context)
-    invoked.finish(lambda: _call(invoked, tool, words or [], arguments, as_json=as_json))
+    how = Presentation(as_json=as_json, full=full)
+    invoked.finish(lambda: _call(invoked, tool, words or [], arguments, how))
 
 
-async def _call(invoked: Invocation, name: str, words: list[str], text: str, *, as_json: bool) -> int:
-    from toolbay.cli.running import Opening, all_failed, opened  # noqa: PLC0415
+async def _call(invoked: Invocation, name: str, words: list[str], text: str, how: Presentation) -> int:
+    from toolbay.cli.call_arguments import parsed  # noqa: PLC0415
+    from toolbay.cli.running import Opening, all_failed, given_up, opened  # noqa: PLC0415
 
     config = invoked.config()
     servers = set(config.tools.mcp_servers)
     if not servers:
         invoked.terminal.say(NO_SERVERS)
     likely = likely_servers(name, servers)
-    for only in [likely, None] if likely and likely != servers else [None]:
+    refuse_disabled(config, likely)
+    # `server.tool` says which server it is; in a wrapped name it may be another than it seems.
+    certain = bool(likely) and not name.startswith("mcp_")
+    for only in [likely] if certain else [likely, None] if likely and likely != servers else [None]:
         async with opened(invoked, Opening(only=only), config) as app:
             tool = chosen(name, app.registry.tools.values())
             if tool is not None:
-                return await _called(invoked, app, tool, words, text, as_json=as_json)
-            if only is None:
-                near = app.registry.snapshot.nearest(name)
-                invoked.terminal.error(
-                    f"There is no tool {name}{f': did you mean {near}?' if near else '; toolbay tools lists what there is.'}"
-                )
-                return SERVER_FAILED if all_failed(app) else FAILED
+                return await _called(invoked, app, tool, parsed(words, text, tool.input_schema), how)
             if all_failed(app):
-                return SERVER_FAILED
+                return given_up(app, invoked.terminal, as_json=how.as_json)
+            if only is None or certain:
+                raise CommandFailed(_no_tool(app, name, likely))
     return FAILED
 
 
-async def _called(invoked: Invocation, app: App, tool: Tool, words: list[str], text: str, *, as_json: bool) -> int:
-    from toolbay.cli.call_arguments import parsed  # noqa: PLC0415
+def refuse_disabled(config: Config, names: Collection[str]) -> None:
+    """
+    Raises:
+        CommandFailed: there are `names`, and all of these servers are disabled.
+    """
+    servers = config.tools.mcp_servers
+    if names and all(getattr(servers[name], "disabled", False) for name in names):
+        raise CommandFailed(" ".join(f"{name} is disabled: toolbay enable {shlex.quote(name)}" for name in sorted(names)))
+
+
+def _no_tool(app: App, name: str, likely: Collection[str]) -> str:
+    """Why a tool is not there: its server is not, or there is none of that name."""
+    absent = {server: status for server in sorted(likely) if (status := app.servers.get(server)) and status.state != "ready"}
+    if absent:
+        return "; ".join(
+            f"{server} {'is still starting' if not status.error else 'is not there'}, so {name} cannot be called yet"
+            for server, status in absent.items()
+        )
+    near = app.registry.snapshot.nearest(name)
+    return f"There is no tool {name}{f': did you mean {near}?' if near else '; toolbay tools lists what there is.'}"
+
+
+async def _called(invoked: Invocation, app: App, tool: Tool, arguments: Json, how: Presentation) -> int:
+    from toolbay.cli.results import give_result  # noqa: PLC0415
     from toolbay.cli.running import moving  # noqa: PLC0415
     from toolbay.cli.views import CallsView  # noqa: PLC0415
 
     terminal = invoked.terminal
-    arguments = parsed(words, text, tool.input_schema)
     view = CallsView(terminal, calls=terminal.verbosity > 0)
     with app.events.listen(view):
         async with moving(terminal, lambda: view.status):
             result = await app.call(tool.name, arguments, by_hand=True)
-    give_result(terminal, result, as_json=as_json)
+    await give_result(terminal, result, app.config, how)
     return FAILED if result.is_error else DONE
-
-
-def give_result(terminal: Terminal, result: ToolResult, *, as_json: bool) -> None:
-    """A result to stdout; where it is an error and no JSON is wanted, to stderr."""
-    if as_json:
-        files = [{"path": str(item.path), "media_type": item.media_type, "size": item.size} for item in result.artifacts]
-        told = {"text": result.text, "is_error": result.is_error, "outcome": result.outcome}
-        terminal.json({**told, "structured": result.structured, "artifacts": files})
-    elif result.is_error:
-        terminal.error(result.text)
-    else:
-        terminal.write(result.text)
 
 
 def likely_servers(name: str, servers: Iterable[str]) -> set[str]:

@@ -38,15 +38,17 @@ class Status(Protocol):
 class ServersView:
     """One line for each server that became ready or could not: `✓ time ready in 0.8 s, 2 tools`."""
 
-    def __init__(self, terminal: Terminal, *, chatty: bool) -> None:
+    def __init__(self, terminal: Terminal, *, chatty: bool, asides: bool = True) -> None:
+        """`chatty`: tell of each server that becomes ready. `asides`: tell which of its tools are left out, and why."""
         self._terminal = terminal
         self._chatty = chatty
+        self._asides = asides
         self._told: dict[str, tuple[str, str]] = {}
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, ServerChanged):
             self.tell(event.server, event.state, event.error, tools=event.tools, seconds=event.seconds)
-        elif isinstance(event, Notice):
+        elif isinstance(event, Notice) and (self._asides or not event.aside):
             self._terminal.say(f"! {event.server}: {event.text}" if event.server else f"! {event.text}", YELLOW)
 
     def tell(self, server: str, state: str, error: str, *, tools: int = 0, seconds: float = 0.0) -> None:
