@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -271,6 +276,43 @@ def test_tools_that_are_kept_back_are_searched_for() -> None:
     assert called(first) == [("search_tools", {"query": "Read a.md"})]
     found = ask(user("Read a.md"), *answered(first, "mcp_fs_read_file"), tools=(SEARCH_TOOLS, READ))
     assert called(found) == [("mcp_fs_read_file", {"path": "a.md"})]
+
+
+def test_a_long_run_of_anything_costs_no_more_than_its_length() -> None:
+    """RUN-5: text from elsewhere (a pasted table, a log) must not keep the loop busy: ten times each, in a process that can be ended."""
+    code = """
+from toolbay.agent.offline import OfflineModel
+from toolbay.types import Message, ModelRequest, Role
+for text in ("a" + " " * 7990 + "b", "a-" * 4000, "a." * 4000, "what " * 1600, ":" * 8000, "~^" * 4000):
+    for _ in range(10):
+        OfflineModel().reply(ModelRequest(instructions="", messages=(Message(role=Role.USER, text=text),)))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], timeout=45, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    assert ended.returncode == 0
+
+
+async def test_a_thousand_tools_are_indexed_beside_the_loop() -> None:
+    """RUN-5: others go on meanwhile; the answer is the same."""
+    tools = tuple(make(f"tool_{number}", "Does one thing.", {f"p{number}": TEXT}) for number in range(1_000))
+    turns = 0
+    done = anyio.Event()
+
+    async def count() -> None:
+        nonlocal turns
+        while not done.is_set():
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    request = ModelRequest(instructions="", messages=(Message(role=Role.USER, text="hello there"),), tools=tools)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(count, name="count")
+            pieces = [piece async for piece in OfflineModel().stream(request)]
+            done.set()
+    assert pieces[-1] == OfflineModel().reply(request)
+    assert turns > 50
 
 
 def test_the_same_conversation_goes_on_the_same_way() -> None:

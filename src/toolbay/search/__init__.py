@@ -1,6 +1,7 @@
 """Which tools fit a request: BM25 over names, descriptions and parameters, in a SQLite FTS5 table in memory.
 
-A request is never read as query syntax. Where SQLite was built without FTS5, a plain count of weighted words takes its place.
+A request is never read as query syntax. FTS5 is an option of SQLite's build, and Python takes whatever SQLite a system has: some
+lack it. There a plain count of weighted words takes its place.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from toolbay.search.thesaurus import PHRASES, STOP, SYNONYMS
 CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
 URL = re.compile(rf"https?://[^\s<>\"'{CJK}\u3000-\u303f\uff01-\uff5e]+", re.IGNORECASE)
 FILE = re.compile(
-    r"(?<![\w@])(?:~|\.{1,2})?(?:[\w.@+-]*[/\\])*[\w@+-][\w.@+-]*\.([A-Za-z][A-Za-z0-9]{0,7})\b|(?<!\w)(?:~|\.{1,2})?/[\w.@+/-]+", re.ASCII
+    r"(?<![\w@+/\\-])(?:~|\.{1,2})?(?:[\w.@+-]*[/\\])*[\w@+-][\w.@+-]*\.([A-Za-z][A-Za-z0-9]{0,7})\b|(?<!\w)(?:~|\.{1,2})?/[\w.@+/-]+",
+    re.ASCII,
 )
 QUOTED = re.compile(
     r"\"([^\"]*)\"|“([^”]*)”|„([^“”]*)[“”]|«([^»]*)»|「([^」]*)」|『([^』]*)』|`([^`]*)`"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio.lowlevel
+import anyio.to_thread
 
 from toolbay.agent.offline import answer
 from toolbay.agent.offline.choice import Choice, choose, is_enough
@@ -31,6 +32,8 @@ _HELP = re.compile(
     r"|(?:什么|哪些)工具|你能做什么|^\W*你好\W*$",
     re.IGNORECASE,
 )
+MANY_TOOLS = 200
+"""More than these are indexed in a thread: it takes about a millisecond a tool."""
 _MAX_QUESTIONS = 5
 _NEARLY = 0.15
 """How much worse a tool may fit that needs no question."""
@@ -59,8 +62,7 @@ class OfflineModel:
     """Picks tools by their words, fills arguments from the text, asks for what is missing, shows what comes back."""
 
     def __init__(self) -> None:
-        self._indexed: tuple[Tool, ...] = ()
-        self._index = Index(())
+        self._known: tuple[tuple[Tool, ...], Index] = ((), Index(()))
 
     @property
     def name(self) -> str:
@@ -69,20 +71,23 @@ class OfflineModel:
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Reply]:
         """One delta with the whole text, if there is any, then the reply. Never raises `ModelError`."""
         await anyio.lowlevel.checkpoint()
-        reply = self.reply(request)
+        many = len(request.tools) > MANY_TOOLS
+        index = await anyio.to_thread.run_sync(self._index_of, request.tools) if many else self._index_of(request.tools)
+        reply = _Turn(request, index).reply()
         if reply.text:
             yield TextDelta(text=reply.text)
         yield reply
 
     def reply(self, request: ModelRequest) -> Reply:
         """What comes next in the conversation."""
-        turn = _Turn(request, self._index_of(request.tools))
-        return turn.reply()
+        return _Turn(request, self._index_of(request.tools)).reply()
 
     def _index_of(self, tools: tuple[Tool, ...]) -> Index:
-        if len(tools) != len(self._indexed) or any(one is not other for one, other in zip(tools, self._indexed, strict=True)):
-            self._indexed, self._index = tools, Index(tools)
-        return self._index
+        indexed, index = self._known
+        if len(tools) != len(indexed) or any(one is not other for one, other in zip(tools, indexed, strict=True)):
+            index = Index(tools)
+            self._known = (tools, index)  # at once: several threads may do this
+        return index
 
 
 class _Turn:

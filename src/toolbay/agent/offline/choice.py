@@ -148,7 +148,9 @@ def _wanted(request: Request) -> list[Term]:
         wanted.extend(_VALUES.get(piece.sort, ()))
         if piece.sort is Sort.PATH:
             wanted.extend(_about_path(piece.value))
-    if re.search(r"\b(?:what|which)\b.*\b(?:are|exist|there|have)\b|\bwhat(?:'s| is) (?:in|inside|under)\b", request.rest, re.IGNORECASE):
+    if re.search(
+        r"\b(?:what|which)\b.{0,200}\b(?:are|exist|there|have)\b|\bwhat(?:'s| is) (?:in|inside|under)\b", request.rest, re.IGNORECASE
+    ):
         wanted.append(Term("list", 0.5))
     if len(request.of(Sort.NUMBER)) > 1:
         wanted.append(Term("numbers", 0.5))

@@ -54,6 +54,7 @@ class Request:
 
 MAX_STEPS = 4
 MAX_TEXT = 8_000
+"""Characters of a message that are taken apart."""
 
 _LEADING = """
 search find look up google please can could you me for about what who is are was the a an do does i want to need tell show get
@@ -65,14 +66,15 @@ LEADING = frozenset(_LEADING.split())
 _NAME = r"[\w@+-][\w.@+-]*"
 _PATHS = re.compile(
     rf"(?<![\w@/\\])(?:[A-Za-z]:[/\\]|~?/|\.{{1,2}}/|\\\\)(?:[\w.@+~-]+[/\\])*[\w.@+~-]*"  # absolute, ~/ or ./
-    rf"|(?<![\w@/\\.])(?:{_NAME}[/\\])+(?:{_NAME})?"  # a/b
-    rf"|(?<![\w@/\\.]){_NAME}\.[A-Za-z][A-Za-z0-9]{{0,9}}(?![\w/])"  # a.md
+    rf"|(?<![\w@/\\.+-])(?:{_NAME}[/\\])+(?:{_NAME})?"  # a/b
+    rf"|(?<![\w@/\\.+-]){_NAME}\.[A-Za-z][A-Za-z0-9]{{0,9}}(?![\w/])"  # a.md
     r"|(?<![\w@/\\.])\.[A-Za-z][\w.-]+(?![\w/])",  # .env
     re.ASCII,
 )
 _NATIVE_PATHS = re.compile(rf"(?<=[\s:])[{CJK}][\w.-]*\.[A-Za-z][A-Za-z0-9]{{0,9}}(?![A-Za-z0-9])")
-_QUOTED_PAIRS = re.compile(r"(?<![\w?&/\"'])([A-Za-z_][\w.-]*)\s?=\s?(\"[^\"]*\"|'[^']*'|\[[^\]]*\])")
-_PAIRS = re.compile(r"(?<![\w?&/])([A-Za-z_][\w.-]*)\s?=\s?([^\s,;，；]+)")  # noqa: RUF001
+# A name begins where its run begins, and is taken whole: else a long run is looked through from each of its characters.
+_QUOTED_PAIRS = re.compile(r"(?<![\w?&/\"'])(?<!\w[.-])([A-Za-z_][\w.-]*+)\s?=\s?(\"[^\"]*\"|'[^']*'|\[[^\]]*\])")
+_PAIRS = re.compile(r"(?<![\w?&/])(?<!\w[.-])([A-Za-z_][\w.-]*+)\s?=\s?([^\s,;，；]+)")  # noqa: RUF001
 _GLOBS = re.compile(r"(?<!\S)[\w./*?\[\]{},-]*\*[\w./*?\[\]{},-]*")
 _ISO = re.compile(r"\b(\d{4}-\d{2}-\d{2})(?:[T ]\d{2}:\d{2}(?::\d{2})?(?:Z|[+-]\d{2}:?\d{2})?)?")
 _MONTHS = {name: at for at, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), start=1)}  # noqa: SIM905
@@ -89,19 +91,21 @@ _CJK_NUMBERS = re.compile(r"(?<=[第前后])[零一二两三四五六七八九�
 _NUMBER_WORDS = {w: n for n, w in enumerate("two three four five six seven eight nine ten eleven twelve".split(), start=2)}  # noqa: SIM905
 _SPELLED = re.compile(rf"\b({'|'.join(_NUMBER_WORDS)})\b", re.IGNORECASE)
 _IDENTIFIERS = re.compile(
-    r"(?<![\w./-])(?=[\w:/~^.-]*[\d/:~^_])(?=[\w:/~^.-]*[A-Za-z])[A-Za-z0-9][\w]*(?:[:/~^.-][\w]+)*[~^]?\d*(?![\w/])|\bHEAD\b", re.ASCII
+    r"(?<![\w./-])(?=[A-Za-z0-9])(?=[\w:/~^.-]*[\d/:~^_])(?=[\w:/~^.-]*[A-Za-z])[A-Za-z0-9][\w]*(?:[:/~^.-][\w]+)*[~^]?\d*(?![\w/])|\bHEAD\b",
+    re.ASCII,
 )
 _DIGITS = {char: at for at, char in enumerate("零一二三四五六七八九")}
 _DOMAINS = frozenset({"com", "org", "net", "io", "dev", "app", "ai", "co", "de", "cn", "uk", "eu", "fr", "jp", "edu", "gov", "info"})
 _ABBREVIATIONS = frozenset({"e.g", "i.e", "a.m", "p.m", "and/or", "n/a", "w/o", "tcp/ip"})
 
+# Every alternative begins where a run of blanks begins, and takes it whole: text from elsewhere may hold thousands of them.
 _BREAK = re.compile(
-    r"(?<=[.!?])\s+(?=[A-Z\"'(])|(?<=[。！？；])\s*|\s*;\s+|\n+"  # noqa: RUF001
-    r"|,?\s+(?:and\s+)?then\s+(?=\w)|,?\s+and\s+also\s+|,?\s+(?:and\s+)?after\s+that,?\s+"
-    r"|,\s+and\s+(?=(?:what|which|who|where|when|how|list|show|read|find|search|tell|give|open|get|convert|create|write|fetch|delete)\b)"
-    r"|\s+and\s+(?=(?:what|which|who|where|when|how|(?:tell|give|show)\s+me)\b)"
-    r"|\s+and\s+(?=(?:list|show|read|search|open|convert|create|write|fetch|delete|summari[sz]e)\s+\S)"
-    r"|[，,]?\s*(?:然后|接着|另外|还有|再(?=[读写查看列打搜]))[，,]?\s*",  # noqa: RUF001
+    r"(?<=[.!?])\s++(?=[A-Z\"'(])|(?<=[。！？；])\s*+|(?<!\s)\s*+;\s++|\n++"  # noqa: RUF001
+    r"|(?:,|(?<!\s)(?=\s))\s++(?:(?:and\s++)?then\s++(?=\w)|and\s++also\s++|(?:and\s++)?after\s++that(?:,\s++|\s++))"
+    r"|,\s++and\s++(?=(?:what|which|who|where|when|how|list|show|read|find|search|tell|give|open|get|convert|create|write|fetch|delete)\b)"
+    r"|(?<!\s)\s++and\s++(?=(?:what|which|who|where|when|how|(?:tell|give|show)\s++me)\b)"
+    r"|(?<!\s)\s++and\s++(?=(?:list|show|read|search|open|convert|create|write|fetch|delete|summari[sz]e)\s++\S)"
+    r"|(?:[，,]|(?<!\s))\s*+(?:然后|接着|另外|还有|再(?=[读写查看列打搜]))[，,]?\s*+",  # noqa: RUF001
     re.IGNORECASE,
 )
 
@@ -130,7 +134,8 @@ def _shield(text: str) -> str:
 
 
 def read(text: str) -> Request:
-    """Take one step apart."""
+    """Take one step apart; what is beyond `MAX_TEXT` is not looked at."""
+    text = text[:MAX_TEXT]
     finder = _Finder(text)
     finder.take(URL, _address)
     finder.take(_QUOTED_PAIRS, _pair)
