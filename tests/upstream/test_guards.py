@@ -144,6 +144,8 @@ async def test_a_changed_list_that_wants_credentials_ends_the_session_in_order()
         late = await link.outcome("echo")
         assert isinstance(late, AuthRequired)
         assert "wants credentials" in str(late)
+        await anyio.wait_all_tasks_blocked()
+        assert not answers
         gate.set()
         await eventually(lambda: answers, "the answer")
         assert answers == ["paid"]
