@@ -59,6 +59,22 @@ def test_slash_commands_tell_and_change_things(tmp_path: Path, configure: Config
     assert [users(request) for request in server.requests] == [["hello"], ["hello", "again"]]
 
 
+def test_a_conversation_is_exported(tmp_path: Path) -> None:
+    """CLI, RUN-8: /export writes Markdown or JSON lines, and never over a file that is there."""
+    lines = ["hello", "/export", "/export talk.md", "/export talk.md", "/export talk.jsonl"]
+    with OpenAIServer([Say(text="Good day.")]) as server:
+        done = toolbay("chat", cwd=tmp_path, env=model(server), given="\n".join(lines))
+    assert done.stdout.splitlines()[1:] == ["Written to talk.md.", "Written to talk.jsonl."]
+    text = (tmp_path / "talk.md").read_text(encoding="utf-8")
+    assert text.index("## User") < text.index("hello") < text.index("## Assistant") < text.index("Good day.")
+    assert [json.loads(line)["text"] for line in (tmp_path / "talk.jsonl").read_text(encoding="utf-8").splitlines()] == [
+        "hello",
+        "Good day.",
+    ]
+    assert "error: /export needs a file" in done.stderr
+    assert "error: The conversation was not written to talk.md: File exists" in done.stderr
+
+
 def test_prompts_and_resources_reach_the_model(tmp_path: Path, configure: Configure) -> None:
     """RUN-9, CAL-7: `/server:prompt words` sends the prompt; `@server:uri` puts the content into the message, or says why not."""
     configure(sdk=servers.sdk2(), raw=servers.raw("--mute-prompt"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Configure
-from cli.terminals import toolbay
+from cli.terminals import PATIENCE, started, toolbay
 from support import servers
 from support.processes import MARK, leftovers, marked
 
@@ -70,6 +70,7 @@ def test_a_server_with_an_address(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     place = toolbay("config", "path", cwd=tmp_path).stdout.strip()
+    assert json.loads(toolbay("config", "path", "--json", cwd=tmp_path).stdout) == {"path": place, "exists": True}
     assert place == str(tmp_path / "home" / "toolbay.yaml")
     assert "Authorization: Bearer ${TOKEN}" in Path(place).read_text()
     shown = json.loads(toolbay("config", "show", "--json", cwd=tmp_path, env={"TOKEN": "a-secret-token"}).stdout)
@@ -89,26 +90,29 @@ def test_a_name_that_is_taken_needs_force(tmp_path: Path, configure: Configure) 
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "code", "says"),
     [
-        (["add", "x"], "What is the server?"),
-        (["add", "x", "--url", "http://a", "--", "cmd"], "not both"),
-        (["add", "x", "--header", "A=b", "--", "cmd"], "--env"),
-        (["add", "x", "--env", "A=b", "--url", "http://a"], "--header"),
-        (["add", "x", "--env", "sk-secret", "--", "cmd"], "--env takes K=V"),
-        (["add", "x", "--type", "carrier-pigeon", "--", "cmd"], "streamableHttp"),
-        (["remove", "tme"], 'did you mean "time"?'),
-        (["enable", "tme"], 'did you mean "time"?'),
-        (["disable", "nothing-like-it"], "there are time."),
-        (["test", "tme"], 'did you mean "time"?'),
+        (["add", "x"], 2, "What is the server?"),
+        (["add", "x", "--url", "http://a", "--", "cmd"], 2, "not both"),
+        (["add", "x", "--header", "A=b", "--", "cmd"], 2, "--env"),
+        (["add", "x", "--env", "A=b", "--url", "http://a"], 2, "--header"),
+        (["add", "x", "--env", "sk-secret", "--", "cmd"], 2, "--env takes K=V"),
+        (["add", "notes", "npx", "-y", "pkg"], 2, "Put -- before the server's command: toolbay add notes -- npx -y pkg"),
+        (["add", "x", "--type", "carrier-pigeon", "--", "cmd"], 1, "streamableHttp"),
+        (["remove", "tme"], 1, 'did you mean "time"?'),
+        (["enable", "tme"], 1, 'did you mean "time"?'),
+        (["disable", "nothing-like-it"], 1, "there are time."),
+        (["test", "tme"], 1, 'did you mean "time"?'),
     ],
 )
-def test_what_cannot_be_done_is_said_and_nothing_is_written(words: list[str], says: str, tmp_path: Path, configure: Configure) -> None:
-    """CLI: plain errors, exit code 1; a secret in the wrong place is not repeated."""
+def test_what_cannot_be_done_is_said_and_nothing_is_written(
+    words: list[str], code: int, says: str, tmp_path: Path, configure: Configure
+) -> None:
+    """CLI: plain errors, exit code 1, and 2 for wrong usage; a secret in the wrong place is not repeated."""
     path = configure(time={"command": "one"})
     before = path.read_bytes()
     done = toolbay(*words, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith("error: ")
     assert says in done.stderr
     assert "sk-secret" not in done.stderr
@@ -192,3 +196,64 @@ def test_a_file_that_was_only_found_says_that_it_is_used(tmp_path: Path, configu
         toolbay("tools", cwd=tmp_path, env={"TOOLBAY_HOME": str(tmp_path)}),
     ):
         assert "using" not in done.stderr
+
+
+def test_what_is_meant_from_here_is_found_from_elsewhere(tmp_path: Path) -> None:
+    """CLI: `./cmd` and --cwd become absolute in a file of another folder, and stay as they are in one of this folder."""
+    assert toolbay("add", "a", "--cwd", "data", "--", "./bin/run", "./x", cwd=tmp_path).returncode == 0
+    assert toolbay("add", "b", "--cwd", "~/data", "--", "run", cwd=tmp_path).returncode == 0
+    shown = toolbay("config", "path", cwd=tmp_path).stdout.strip()
+    text = Path(shown).read_text()
+    assert f"command: {tmp_path / 'bin' / 'run'}\n" in text
+    assert f"cwd: {tmp_path / 'data'}\n" in text
+    assert "command: run\n" in text
+    assert "cwd: ~/data\n" in text
+    here = tmp_path / "toolbay.yaml"
+    here.write_text("tools: {}\n")
+    added = toolbay("add", "a", "--cwd", "data", "--", "./bin/run", cwd=tmp_path)
+    assert str(here) in added.stderr
+    assert "command: ./bin/run\n" in here.read_text()
+    assert "cwd: data\n" in here.read_text()
+
+
+def test_a_command_that_is_quoted_as_a_whole_is_taken_apart(tmp_path: Path, configure: Configure) -> None:
+    """CLI, CFG-6: `-- "npx -y pkg"` is a command and its arguments; in a file it is a warning; a program's path may have spaces."""
+    path = configure()
+    done = toolbay("add", "my notes", "--", "npx -y 'a b'", cwd=tmp_path)
+    assert "the command npx with 2 arguments" in done.stderr
+    assert "toolbay test 'my notes' tries it out" in done.stderr
+    assert json.loads(path.read_text())["tools"]["mcpServers"]["my notes"] == {"command": "npx", "args": ["-y", "a b"]}
+    program = tmp_path / "my program"
+    program.touch()
+    assert toolbay("add", "b", "--", str(program), cwd=tmp_path).returncode == 0
+    assert json.loads(path.read_text())["tools"]["mcpServers"]["b"] == {"command": str(program)}
+    assert "0 warnings" in toolbay("config", "check", cwd=tmp_path).stdout
+    configure(c={"command": "npx -y pkg"})
+    checked = toolbay("config", "check", cwd=tmp_path).stdout
+    assert "! tools.mcpServers.c.command: " in checked
+    assert "arguments belong in `args`" in checked
+
+
+def test_servers_that_are_added_at_the_same_moment_are_all_there(tmp_path: Path, configure: Configure) -> None:
+    """CFG-8, CLI: two `add` at once do not lose each other's entry."""
+    path = configure()
+    running = [started("add", f"s{number}", "--", "cmd", cwd=tmp_path) for number in range(2)]
+    for program in running:
+        _, err = program.communicate(timeout=PATIENCE)
+        assert program.returncode == 0, err
+    assert sorted(json.loads(path.read_text())["tools"]["mcpServers"]) == ["s0", "s1"]
+
+
+def test_of_two_files_in_one_folder_it_is_said_which_one_is_read(tmp_path: Path, configure: Configure) -> None:
+    """CFG-1: silence would leave a person editing the wrong one; a file that was named is the one that is meant."""
+    path = configure(a={"command": "x"})
+    (tmp_path / "toolbay.yaml").write_text("tools: {}\n")
+    done = toolbay("config", "check", cwd=tmp_path)
+    assert "! toolbay.yaml: toolbay.yaml is read, and toolbay.json beside it not" in done.stdout
+    assert "beside it" not in toolbay("config", "check", "--config", str(path), cwd=tmp_path).stdout
+
+
+def test_a_tab_in_yaml_is_named(tmp_path: Path) -> None:
+    """CFG-6: what YAML's own sentence leaves out is the mend."""
+    (tmp_path / "toolbay.yaml").write_text("tools:\n\tmcpServers: {}\n")
+    assert "indent with spaces" in toolbay("config", "check", cwd=tmp_path).stderr

@@ -108,10 +108,9 @@ def conversation_of(app: App, session: str | None) -> Session:
         ConfigError: there is none yet.
     """
     if session == "":
-        known = app.sessions.list()
-        if not known:
+        session = app.sessions.latest()
+        if session is None:
             raise ConfigError("There is no conversation to go on with yet.")
-        session = known[0].id
     return app.sessions.open(session)
 
 

@@ -18,11 +18,14 @@ def register(program: typer.Typer) -> None:
 
 
 @group.command("path", help="The file in use, or where it would be made.")
-def path(context: typer.Context) -> None:
+def path(context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     from toolbay.cli.servers import file_to_edit  # noqa: PLC0415
 
     terminal = invocation(context).terminal
     place = file_to_edit(invocation(context))
+    if as_json:
+        terminal.json({"path": str(place), "exists": place.exists()})
+        return
     terminal.write(str(place))
     if not place.exists():
         terminal.say("(there is no file there yet)")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from toolbay.cli.invocation import Invocation, invocation
+from toolbay.cli.invocation import USAGE, CommandFailed, Invocation, invocation
+from toolbay.cli.terminal import plural
 from toolbay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,10 +23,28 @@ _NEW_FILE = "toolbay.yaml"
 
 
 def register(program: typer.Typer) -> None:
-    program.command("add", help="Add a server: toolbay add NAME -- COMMAND ARGS, or toolbay add NAME --url URL.")(add)
+    program.command("add", cls=_Add, help="Add a server: toolbay add NAME -- COMMAND ARGS, or toolbay add NAME --url URL.")(add)
     program.command("remove", help="Remove a server from the configuration.")(remove)
     program.command("enable", help="Start this server again from now on.")(enable)
     program.command("disable", help="Keep a server in the configuration, but do not start it.")(disable)
+
+
+class _Add(TyperCommand):
+    """Knows why an option may be unknown: it was meant for the server's command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter:
+            raise
+        except Exception as error:
+            option = str(getattr(error, "option_name", ""))
+            place = next((at for at, word in enumerate(given) if option and word.startswith(option)), 0)
+            if "--" in given or place < 2 or any(word.startswith("-") for word in given[:2]):
+                raise
+            mended = shlex.join(["toolbay", "add", given[0], "--", *given[1:]])
+            raise CommandFailed(f"{option} is no option of toolbay add. Put -- before the server's command: {mended}", USAGE) from None
 
 
 def known_server(config: Config, name: str) -> str:
@@ -72,7 +93,7 @@ def add(  # noqa: PLR0917  (typer's form: one parameter an option)
     force: Annotated[bool, typer.Option("--force", help="Replace a server of this name.")] = False,
 ) -> None:
     invoked = invocation(context)
-    entry = _entry(command or [], url, header=header or [], env=env or [])
+    entry = _entry(_words(invoked, command or []), url, header=header or [], env=env or [])
     if kind:
         entry["type"] = kind
     if cwd:
@@ -80,14 +101,46 @@ def add(  # noqa: PLR0917  (typer's form: one parameter an option)
     if enabled_tools:
         entry["enabledTools"] = [part.strip() for part in enabled_tools.split(",") if part.strip()]
     path = file_to_edit(invoked)
+    _anchor(entry, path.parent)
     if not force and name in _servers(path):
-        raise ConfigError(f'There is a server "{name}" in {path} already: --force replaces it, toolbay remove {name} takes it out.')
+        remedy = f"--force replaces it, toolbay remove {shlex.quote(name)} takes it out."
+        raise ConfigError(f'There is a server "{name}" in {path} already: {remedy}')
     _check(name, entry)
     from toolbay.config.edit import add_server  # noqa: PLC0415
 
-    add_server(path, name, entry, replace=force)
-    invoked.terminal.say(f'Added "{name}" to {path}. toolbay test {name} tries it out.')
+    try:
+        add_server(path, name, entry, replace=force)
+    except ConfigError:  # somebody else may have written at the same moment: the second look is at what they wrote
+        add_server(path, name, entry, replace=force)
+    invoked.terminal.say(f'Added "{name}" to {path}. toolbay test {shlex.quote(name)} tries it out.')
     _tell_missing(invoked, path, name)
+
+
+def _words(invoked: Invocation, command: list[str]) -> list[str]:
+    """`command`; one that was quoted as a whole is taken apart, and that is said."""
+    if len(command) != 1 or len(command[0].split()) < 2 or Path(command[0]).exists():
+        return command
+    try:
+        words = shlex.split(command[0])
+    except ValueError:  # a lone quote: it is what it is
+        return command
+    invoked.terminal.say(f"(taken as the command {words[0]} with {plural(len(words) - 1, 'argument')})")
+    return words
+
+
+def _anchor(entry: dict[str, Any], folder: Path) -> None:
+    """What is meant from the working folder says so, where the file that will hold it is in another one."""
+    if folder.resolve() == Path.cwd():
+        return
+    command, cwd = str(entry.get("command", "")), str(entry.get("cwd", ""))
+    if Path(command).name != command and _is_relative(command):
+        entry["command"] = os.path.abspath(command)  # noqa: PTH100  (links stay as they were written)
+    if _is_relative(cwd):
+        entry["cwd"] = os.path.abspath(cwd)  # noqa: PTH100
+
+
+def _is_relative(path: str) -> bool:
+    return bool(path) and not path.startswith(("~", "${")) and not Path(path).is_absolute()
 
 
 def _tell_missing(invoked: Invocation, path: Path, name: str) -> None:
@@ -101,18 +154,19 @@ def _tell_missing(invoked: Invocation, path: Path, name: str) -> None:
 
 def _entry(command: Sequence[str], url: str, *, header: Sequence[str], env: Sequence[str]) -> dict[str, Any]:
     if bool(command) == bool(url):
-        raise ConfigError(
+        raise CommandFailed(
             "A server has a command or a URL, not both: toolbay add NAME -- COMMAND ARGS, or toolbay add NAME --url URL."
             if command
-            else "What is the server? Write toolbay add NAME -- COMMAND ARGS, or toolbay add NAME --url URL."
+            else "What is the server? Write toolbay add NAME -- COMMAND ARGS, or toolbay add NAME --url URL.",
+            USAGE,
         )
     entry: dict[str, Any] = {"command": command[0], "args": list(command[1:])} if command else {"url": url}
     if not entry.get("args", True):
         del entry["args"]
     if header and command:
-        raise ConfigError("--header is for servers with a URL; a command takes --env.")
+        raise CommandFailed("--header is for servers with a URL; a command takes --env.", USAGE)
     if env and url:
-        raise ConfigError("--env is for servers with a command; a URL takes --header.")
+        raise CommandFailed("--env is for servers with a command; a URL takes --header.", USAGE)
     if env:
         entry["env"] = _pairs(env, "--env")
     if header:
@@ -129,7 +183,9 @@ def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
             key, separator, value = word.partition(":")
         if not separator or not key.strip():
             # The word itself may be a secret in the wrong place.
-            raise ConfigError(f"{option} takes K=V, and one that was given has no name before a =.")
+            raise CommandFailed(
+                f"{option} takes K=V, such as {option} TOKEN='${{TOKEN}}'; one that was given has no name and = in it.", USAGE
+            )
         found[key.strip()] = value.strip() if option == "--header" else value
     return found
 

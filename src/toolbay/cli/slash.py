@@ -6,7 +6,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import anyio.to_thread
 
 from toolbay.cli.terminal import plural
 from toolbay.cli.tools import NO_SERVERS, first_line
@@ -76,21 +79,41 @@ async def _new(dialogue: Dialogue, _rest: str) -> None:
 
 
 async def _sessions(dialogue: Dialogue, _rest: str) -> None:
-    known = dialogue.app.sessions.list()
+    known = await anyio.to_thread.run_sync(dialogue.app.sessions.list)
     if not known:
         dialogue.terminal.write("No conversation has been kept yet.")
         return
-    rows = [(one.id, time.strftime("%Y-%m-%d %H:%M", time.localtime(one.updated)), str(one.messages), one.title) for one in known]
-    dialogue.terminal.table(("session", "last", "messages", "begins"), rows)
+    rows = [
+        (one.id, time.strftime("%Y-%m-%d %H:%M", time.localtime(one.updated)), f"{one.size / 1000:,.1f} kB", one.title) for one in known
+    ]
+    dialogue.terminal.table(("session", "last", "size", "begins"), rows)
 
 
 async def _resume(dialogue: Dialogue, rest: str) -> None:
-    known = {one.id: one for one in dialogue.app.sessions.list()}
+    known = {one.id: one for one in await anyio.to_thread.run_sync(dialogue.app.sessions.list)}
     if rest not in known:
         near = nearest(rest, known)
         raise ConfigError(f'There is no conversation "{rest}": {f"did you mean {near}?" if near else "/sessions lists them."}')
-    dialogue.conversation = dialogue.app.sessions.open(rest)
-    dialogue.terminal.write(f"Going on with {rest} ({plural(known[rest].messages, 'message')}): {known[rest].title}")
+    dialogue.conversation = await anyio.to_thread.run_sync(dialogue.app.sessions.open, rest)
+    dialogue.terminal.write(f"Going on with {rest} ({plural(len(dialogue.conversation.messages), 'message')}): {known[rest].title}")
+
+
+async def _export(dialogue: Dialogue, rest: str) -> None:
+    if not rest:
+        raise ConfigError("/export needs a file: write /export talk.md, or talk.jsonl for programs.")
+    path = Path(rest).expanduser()
+    form = "jsonl" if path.suffix in {".json", ".jsonl"} else "markdown"
+
+    def write() -> None:
+        text = dialogue.app.sessions.export(dialogue.conversation.id, form)
+        with path.open("x", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+
+    try:
+        await anyio.to_thread.run_sync(write)
+    except OSError as error:
+        raise ConfigError(f"The conversation was not written to {path}: {error.strerror}; name another file.") from error
+    dialogue.terminal.write(f"Written to {path}.")
 
 
 async def _model(dialogue: Dialogue, rest: str) -> None:
@@ -117,6 +140,7 @@ COMMANDS: dict[str, Command] = {
     "/new": Command("", "begin a new conversation", _new),
     "/sessions": Command("", "the conversations that were kept", _sessions),
     "/resume": Command("ID", "go on with one of them", _resume),
+    "/export": Command("FILE", "write this conversation to a new file, as Markdown or, by its ending, JSON lines", _export),
     "/model": Command("[SPEC]", "which model answers; with SPEC: another one", _model),
     "/stop": Command("", "end the answer that is under way (also Ctrl-C)", _stop),
     "/quit": Command("", "leave (also Ctrl-D)", _quit),

@@ -10,8 +10,8 @@ from typing import Any, TypeVar, cast
 from pydantic import ValidationError
 
 from toolbay.config import fields, servers, syntax
-from toolbay.config.models import AgentConfig, Config, InvalidServer, Section, ServerConfig, ToolsConfig
-from toolbay.config.places import expanded, find
+from toolbay.config.models import AgentConfig, Config, InvalidServer, Problem, Section, ServerConfig, ToolsConfig
+from toolbay.config.places import eclipsed, expanded, find
 from toolbay.errors import ConfigError
 
 SERVER_PLACES = (("tools", "mcpServers"), ("tools", "mcp_servers"), ("mcpServers",), ("mcp_servers",), ("servers",))
@@ -41,7 +41,12 @@ def load(path: Path | None = None, *, environ: Mapping[str, str] | None = None, 
         raise ConfigError(f"The configuration {chosen} cannot be read ({error.strerror}): check what it is and its permissions.") from None
     source = syntax.decode(data, chosen)
     parsed = syntax.parse(source.text, syntax.kind_of(chosen, source.text), chosen)
-    return parse(parsed, environ=environ, base=chosen.parent, path=chosen)
+    config = parse(parsed, environ=environ, base=chosen.parent, path=chosen)
+    others = [] if named else [other.name for other in eclipsed(chosen)]
+    if not others:
+        return config
+    text = f"{chosen.name} is read, and {' and '.join(others)} beside it not: put into one file what is to count, and remove the other."
+    return config.model_copy(update={"problems": (Problem(where=chosen.name, text=text), *config.problems)})
 
 
 def parse(

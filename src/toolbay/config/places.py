@@ -45,6 +45,11 @@ def find(cwd: Path, environ: Mapping[str, str]) -> Path | None:
     return None
 
 
+def eclipsed(path: Path) -> list[Path]:
+    """The configuration files beside `path` that would be read if it were not there."""
+    return [other for name in FILE_NAMES if name != path.name and (other := path.parent / name).is_file()]
+
+
 def expanded(text: str, environ: Mapping[str, str]) -> Path:
     """`text` as a path, with a leading `~` replaced."""
     return Path(tilde(text, environ))

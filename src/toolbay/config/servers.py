@@ -82,6 +82,8 @@ def _server(name: str, entry: Any, where: str, around: Surroundings, findings: F
     _find_paths(values, around, findings)
     values["type"] = _type_of(values, where, findings)
     server = ServerConfig.model_validate(values)
+    if server.type is TransportType.STDIO and _holds_arguments(server.command, around):
+        findings.note(f"{where}.command", "The key `command` holds more than a program's name or path: arguments belong in `args`.")
     for key in _NOT_YET:
         if getattr(server, key) != ServerConfig.model_fields[key].default:
             findings.note(f"{where}.{_alias(key)}", f"The key `{_alias(key)}` is not supported yet and has no effect.")
@@ -223,6 +225,11 @@ def _type_of(values: dict[str, Any], where: str, findings: Findings) -> Transpor
         if given is None and path.rstrip("/").endswith("/sse"):
             chosen = TransportType.SSE
     return chosen
+
+
+def _holds_arguments(command: str, around: Surroundings) -> bool:
+    """Spaces are rare in the names of programs, and common where a whole line was put into `command`."""
+    return len(command.split()) > 1 and not Path(command).exists() and not (around.base and (around.base / command).exists())
 
 
 _SUCH_AS = {"command": "`command: npx`", "url": "`url: https://example.com/mcp`"}

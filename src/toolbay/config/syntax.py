@@ -131,6 +131,10 @@ def _yaml(text: str, path: Path) -> Any:
         # The library's sentence about a key that comes twice shows both values.
         twice = isinstance(failure, DuplicateKeyError)
         said = "this key was there before" if twice else error.problem or "expected YAML"
+        lines = text.split("\n")
+        place = lines[min(int(mark.line), len(lines) - 1)] if mark else ""
+        if "\t" in place[: len(place) - len(place.lstrip())]:
+            said = f"{said}; YAML takes no tabs there: indent with spaces"
         context = f"{error.context}, " if error.context and not twice else ""
         broken(path, int(mark.line) + 1 if mark else 1, int(mark.column) + 1 if mark else 1, f"{context}{said}")
     except YAMLError:
