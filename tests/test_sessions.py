@@ -175,7 +175,25 @@ async def test_sessions_are_listed_newest_first(kept: Sessions) -> None:
     assert kept.latest() == "c"
     assert listed[0].title.startswith("Question c and more")
     assert len(listed[0].title) <= 80
-    assert (listed[0].messages, listed[0].updated) == (2, 2.0)
+    assert (listed[0].size, listed[0].updated) == (kept.open("c").path.stat().st_size, 2.0)
+
+
+async def test_a_list_reads_the_beginning_only_and_only_what_has_changed(kept: Sessions) -> None:
+    """RUN-8: however long a conversation is, it costs a list nothing; a file that is as it was is not opened again."""
+    session = kept.open("s")
+    await session.append(user("Hello"))
+    await session.append(says("x" * 1_000))
+    whole = session.path.read_bytes()
+    session.path.write_bytes(whole.partition(b"\n")[0] + b"\n" + b"\xff" * 1_000 + b"\n")
+    assert [info.title for info in kept.list()] == ["Hello"]
+    there = session.path.stat()
+    session.path.write_bytes(b"y" * there.st_size)
+    os.utime(session.path, ns=(there.st_atime_ns, there.st_mtime_ns))
+    assert [info.title for info in kept.list()] == ["Hello"]
+    session.path.write_bytes(whole.replace(b"Hello", b"Good day"))
+    assert [(info.title, info.size) for info in kept.list()] == [("Good day", len(whole) + 3)]
+    session.path.unlink()
+    assert kept.list() == []
 
 
 async def test_new_ids_sort_by_time_and_differ(kept: Sessions) -> None:

@@ -99,12 +99,12 @@ class MemoryConversation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionInfo:
-    """A session in a list. `updated` is seconds since the epoch, `messages` their number, `title` the first words."""
+    """A session in a list. `updated` is seconds since the epoch, `size` the bytes of its file, `title` the first words."""
 
     id: str
     title: str
     updated: float
-    messages: int
+    size: int
 
 
 class Session:
@@ -154,6 +154,8 @@ class Sessions:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._known: dict[str, tuple[tuple[int, int], SessionInfo]] = {}
+        """What was found at a file's name, with its time and size then."""
 
     def open(self, id: str | None = None) -> Session:  # noqa: A002 - it is what people call it
         """The session with this id, or a new one; `None` makes up an id that sorts by time.
@@ -170,18 +172,21 @@ class Sessions:
         return Session(session_id, path, whole)
 
     def list(self) -> list[SessionInfo]:
-        """All sessions, the newest first. One that cannot be read is left out."""
-        found: list[SessionInfo] = []
+        """All sessions, the newest first. One that cannot be read is left out.
+
+        Of a file that was not seen before, or was written to since, only the beginning is read.
+        """
+        found: dict[str, tuple[tuple[int, int], SessionInfo]] = {}
         for path in self.folder.glob(f"*{_SUFFIX}"):
             try:
-                messages, updated = self._load(path), path.stat().st_mtime
-            except (ToolbayError, OSError):
+                there = path.stat()
+                state = (there.st_mtime_ns, there.st_size)
+                known = self._known.get(path.name)
+                found[path.name] = known if known is not None and known[0] == state else (state, _glance(path, there))
+            except OSError:
                 continue
-            said = next((message.text for message in messages if message.role is Role.USER), "")
-            title = " ".join(said.split())
-            title = title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"
-            found.append(SessionInfo(id=path.name.removesuffix(_SUFFIX), title=title, updated=updated, messages=len(messages)))
-        return sorted(found, key=lambda info: (info.updated, info.id), reverse=True)
+        self._known = found
+        return sorted((info for _, info in found.values()), key=lambda info: (info.updated, info.id), reverse=True)
 
     def latest(self) -> str | None:
         """The id of the session that was written to last."""
@@ -225,6 +230,19 @@ class Sessions:
         if repair and end < len(data):
             _repair(path, end, keep=rest is not None)
         return messages
+
+
+def _glance(path: Path, there: os.stat_result) -> SessionInfo:
+    """What a list tells of a session, from as little of its file as holds the first words of its user."""
+    said = ""
+    with path.open("rb") as file:
+        for line in file:
+            said = next((message.text for message in _decode(line) or () if message.role is Role.USER), "")
+            if said:
+                break
+    title = " ".join(said[: 20 * _TITLE_LENGTH].split())
+    title = title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"
+    return SessionInfo(id=path.name.removesuffix(_SUFFIX), title=title, updated=there.st_mtime, size=there.st_size)
 
 
 def _append(path: Path, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import stat
 import threading

@@ -21,9 +21,10 @@ from support.processes import eventually
 from toolbay.artifacts import Artifacts
 from toolbay.errors import CallTimeout, ConnectionFailed, ConnectionLost, ServerError
 from toolbay.types import CallContext, Json, Kind, Progress, Tool, ToolResult
-from toolbay.upstream.capabilities import DESCRIPTION_LIMIT, Maker, Offers
+from toolbay.upstream.capabilities import DESCRIPTION_LIMIT, Maker, Offers, get_prompt
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.listing import Listing
+from toolbay.upstream.memory import MemoryServer, in_memory
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +47,22 @@ async def made(entry: servers.Entry, folder: Path, **more: Any) -> AsyncGenerato
     async with linked(entry, **more) as link:
         assert link.state == "ready", link.connection.error
         yield Made(link, folder), link
+
+
+async def test_the_arguments_of_a_prompt_are_text_and_others_their_json(tmp_path: Path) -> None:
+    """SCH-2: the protocol knows only text here; what is none goes as JSON words, never as Python's."""
+    taken: list[Json] = []
+
+    def prompt(arguments: Json) -> str:
+        taken.append(arguments)
+        return "ok"
+
+    server = MemoryServer()
+    server.add_prompt("p", prompt)
+    store = Artifacts(tmp_path, max_bytes=10_000_000, max_files=100, max_age_days=1)
+    async with linked({"type": "stdio", "command": "x"}, name="s", open_engine=in_memory({"s": server})) as link:
+        await get_prompt(link.connection, "p", {"a": "text", "b": None, "c": True, "d": 1.5, "e": ["ä"]}, store, 16_000)
+    assert taken == [{"a": "text", "b": "null", "c": "true", "d": "1.5", "e": '["ä"]'}]
 
 
 async def test_the_reference_servers_tools_resources_templates_and_prompts_are_callable(tmp_path: Path) -> None:

@@ -101,19 +101,19 @@ async def _resume(dialogue: Dialogue, rest: str) -> None:
 async def _export(dialogue: Dialogue, rest: str) -> None:
     if not rest:
         raise ConfigError("/export needs a file: write /export talk.md, or talk.jsonl for programs.")
-    path = Path(rest).expanduser()
-    form = "jsonl" if path.suffix in {".json", ".jsonl"} else "markdown"
-
-    def write() -> None:
-        text = dialogue.app.sessions.export(dialogue.conversation.id, form)
-        with path.open("x", encoding="utf-8", errors="replace") as file:
-            file.write(text)
-
     try:
-        await anyio.to_thread.run_sync(write)
+        path = await anyio.to_thread.run_sync(_written, dialogue, rest)
     except OSError as error:
-        raise ConfigError(f"The conversation was not written to {path}: {error.strerror}; name another file.") from error
+        raise ConfigError(f"The conversation was not written to {rest}: {error.strerror}; name another file.") from error
     dialogue.terminal.write(f"Written to {path}.")
+
+
+def _written(dialogue: Dialogue, name: str) -> Path:
+    path = Path(name).expanduser()
+    text = dialogue.app.sessions.export(dialogue.conversation.id, "jsonl" if path.suffix in {".json", ".jsonl"} else "markdown")
+    with path.open("x", encoding="utf-8", errors="replace") as file:
+        file.write(text)
+    return path
 
 
 async def _model(dialogue: Dialogue, rest: str) -> None:

@@ -5,6 +5,7 @@ Everything here is read leniently: what one capability has wrong costs that capa
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -248,7 +249,10 @@ async def get_prompt(connection: Connection, name: str, given: Json, store: Arti
     Raises:
         CallError, ConnectionLost, ConnectionFailed: with a sentence for people.
     """
-    params = {"name": name, "arguments": {key: str(value) for key, value in given.items()}}
+    params = {
+        "name": name,
+        "arguments": {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in given.items()},
+    }
     try:
         result = await connection.request("prompts/get", params, budget=_reading(connection), subject=("prompts", name), repeatable=True)
     except (CallError, ConnectionLost, ConnectionFailed) as error:
