@@ -471,9 +471,9 @@ async def test_a_status_can_be_shown_to_people(tmp_path: Path) -> None:
 @pytest.mark.parametrize("raised", [ValueError("mine"), KeyError("k"), ConfigError("theirs")])
 async def test_what_the_user_of_an_app_raises_leaves_it_as_it_is(raised: Exception) -> None:
     """LIF-1: the servers are closed, and the error is the one that was raised, not a group of it."""
-    server = MemoryServer()
+    app = App(parse({"mcpServers": {"s": {"command": "memory"}}}), open_engine=in_memory({"s": MemoryServer()}))
     with pytest.raises(type(raised)) as caught:
-        async with App(parse({"mcpServers": {"s": {"command": "memory"}}}), open_engine=in_memory({"s": server})) as app:
+        async with app:
             await app.settle()
             raise raised
     assert caught.value is raised

@@ -301,7 +301,7 @@ class Watched(dict[str, Any]):
 
 
 async def test_the_event_loop_does_not_wait_for_heavy_arguments() -> None:
-    """CON-4, SEC-29: judging and mending them is done in another thread; of what is only shown, little is looked at."""
+    """SCH-3, SEC-29: judging and mending them is done in another thread; of what is only shown, little is looked at."""
     lengths: list[int] = []
 
     def mask(text: str) -> str:

@@ -37,6 +37,7 @@ def arguments() -> argparse.Namespace:
     add("--exit-at-start", type=int, metavar="CODE", help="exit at once")
     add("--stderr", metavar="TEXT", help="write this line to standard error at the start")
     add("--slow-start", type=float, default=0.0, metavar="SECONDS", help="wait before reading anything")
+    add("--string-ids", action="store_true", help="answer with the ids as text")
     add("--pollute", type=int, default=0, metavar="N", help="so many lines that are no JSON-RPC before every answer")
     add("--bad-tool", action="store_true", help="list one tool that does not follow the protocol, before the good ones")
     add("--mute-prompt", action="store_true", help="offer a prompt `mute` whose answer holds no messages")
@@ -62,6 +63,8 @@ class Server:
         self.writing = threading.Lock()
 
     def send(self, message: dict[str, Any]) -> None:
+        if self.options.string_ids and "id" in message:
+            message["id"] = str(message["id"])
         with self.writing:
             sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
             sys.stdout.flush()

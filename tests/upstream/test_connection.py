@@ -481,6 +481,15 @@ async def test_an_error_of_the_server_keeps_its_code_and_words() -> None:
         assert link.heard.states == ["connecting", "ready"]
 
 
+async def test_an_error_with_its_id_as_text_is_the_servers_answer() -> None:
+    """CAL-6, P11: other clients take "7" for 7, so servers do it; an error so answered is no lost connection."""
+    async with linked(raw("--string-ids", "--error", "note=1234")) as link:
+        assert await link.call("echo", {"text": "here"}) == "here"
+        error = await link.outcome("note")
+        assert isinstance(error, ServerError), error
+        assert error.code == 1234
+
+
 async def test_failures_of_resources_and_prompts_are_failures() -> None:
     """CAL-7: an unknown resource and a prompt without its arguments raise."""
     async with over(servers.sdk2) as link:

@@ -74,7 +74,9 @@ class Watched:
             self._line.dead(None)
             raise
         if isinstance(item, SessionMessage) and isinstance(item.message, (JSONRPCResponse, JSONRPCError)):
-            self._ledger.answered(item.message.id)
+            # The SDK takes "7" for 7, as other clients do; what it hands to a caller must count as an answer here too.
+            given = item.message.id
+            self._ledger.answered(int(given) if isinstance(given, str) and given.isdecimal() else given)
         return item
 
     async def aclose(self) -> None:
