@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 from pathlib import Path
 
@@ -37,3 +38,10 @@ def test_every_module_says_what_it_is_for() -> None:
     """STRUCTURE: a module begins with the idea of it."""
     modules = SOURCE.parent.rglob("*.py")
     assert [str(path) for path in modules if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))] == []
+
+
+def test_what_the_documents_promise_is_public() -> None:
+    """LIB: the words of signatures that users write themselves, and the events, have a public home."""
+    assert {"AppOptions", "Busy", "Conversation", "InvalidServer", "Next", "Registry", "Session"} <= set(toolbay.__all__)
+    assert issubclass(importlib.import_module("toolbay.events").CallFinished, importlib.import_module("toolbay.events").Event)
+    assert "toolbay.events" in (toolbay.__doc__ or "")

@@ -1,6 +1,7 @@
 """Toolbay turns any MCP server into dependable tools of an AI agent.
 
-The names below are loaded when they are first used, so that importing the package costs next to nothing.
+The names below are loaded when they are first used, so that importing the package costs next to nothing. Public besides are
+the modules `toolbay.events` (what happens, as it happens: `App.events`) and `toolbay.testing`.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolbay.agent.approvals import Answer, ApprovalRequest, Approver
-    from toolbay.agent.runner import Limits, Runner, Turn
-    from toolbay.app import App, PromptInfo, ResourceInfo
+    from toolbay.agent.runner import Conversation, Limits, Runner, Turn
+    from toolbay.app import App, AppOptions, PromptInfo, ResourceInfo
     from toolbay.config import load, parse
-    from toolbay.config.models import Config, ServerConfig
+    from toolbay.config.models import Config, InvalidServer, ServerConfig
     from toolbay.errors import (
         AgentStopped,
         ApprovalNeeded,
         AuthRequired,
         BadCall,
         BlockedAddress,
+        Busy,
         CallError,
         CallTimeout,
         ConfigError,
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
         ToolbayError,
     )
     from toolbay.fleet import Reloaded, ServerStatus
-    from toolbay.sessions import MemoryConversation, Sessions
+    from toolbay.registry import Registry
+    from toolbay.sessions import MemoryConversation, Session, Sessions
     from toolbay.types import (
         Artifact,
         CallContext,
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
         Message,
         Model,
         ModelRequest,
+        Next,
         Outcome,
         Progress,
         Reply,
@@ -59,16 +63,17 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "toolbay.agent.approvals": ("Answer", "ApprovalRequest", "Approver"),
-    "toolbay.agent.runner": ("Limits", "Runner", "Turn"),
-    "toolbay.app": ("App", "PromptInfo", "ResourceInfo"),
+    "toolbay.agent.runner": ("Conversation", "Limits", "Runner", "Turn"),
+    "toolbay.app": ("App", "AppOptions", "PromptInfo", "ResourceInfo"),
     "toolbay.config": ("load", "parse"),
-    "toolbay.config.models": ("Config", "ServerConfig"),
+    "toolbay.config.models": ("Config", "InvalidServer", "ServerConfig"),
     "toolbay.errors": (
         "AgentStopped",
         "ApprovalNeeded",
         "AuthRequired",
         "BadCall",
         "BlockedAddress",
+        "Busy",
         "CallError",
         "CallTimeout",
         "ConfigError",
@@ -83,7 +88,8 @@ _HOMES = {
         "ToolbayError",
     ),
     "toolbay.fleet": ("Reloaded", "ServerStatus"),
-    "toolbay.sessions": ("MemoryConversation", "Sessions"),
+    "toolbay.registry": ("Registry",),
+    "toolbay.sessions": ("MemoryConversation", "Session", "Sessions"),
     "toolbay.types": (
         "Artifact",
         "CallContext",
@@ -94,6 +100,7 @@ _HOMES = {
         "Message",
         "Model",
         "ModelRequest",
+        "Next",
         "Outcome",
         "Progress",
         "Reply",
@@ -112,6 +119,7 @@ __all__ = [
     "AgentStopped",
     "Answer",
     "App",
+    "AppOptions",
     "ApprovalNeeded",
     "ApprovalRequest",
     "Approver",
@@ -119,6 +127,7 @@ __all__ = [
     "AuthRequired",
     "BadCall",
     "BlockedAddress",
+    "Busy",
     "CallContext",
     "CallError",
     "CallTimeout",
@@ -126,9 +135,11 @@ __all__ = [
     "ConfigError",
     "ConnectionFailed",
     "ConnectionLost",
+    "Conversation",
     "HandshakeFailed",
     "Hints",
     "Interceptor",
+    "InvalidServer",
     "Invocation",
     "Kind",
     "LaunchFailed",
@@ -139,10 +150,12 @@ __all__ = [
     "Model",
     "ModelError",
     "ModelRequest",
+    "Next",
     "Outcome",
     "Progress",
     "PromptInfo",
     "Refused",
+    "Registry",
     "Reloaded",
     "Reply",
     "ResourceInfo",
@@ -151,6 +164,7 @@ __all__ = [
     "ServerConfig",
     "ServerError",
     "ServerStatus",
+    "Session",
     "Sessions",
     "TextDelta",
     "Tool",

@@ -47,7 +47,7 @@ CLOSING_SECONDS = 2.0
 _log = logging.getLogger("toolbay.app")
 
 
-class Options(TypedDict, total=False):
+class AppOptions(TypedDict, total=False):
     """What an `App` may be given besides its configuration, by name."""
 
     model: str | Model
@@ -96,14 +96,16 @@ class App:
     Enter it to start every server side by side; nothing is waited for. Leave it, in the same task, to close them all.
     """
 
-    def __init__(self, config: Config, **options: Unpack[Options]) -> None:
-        """See `Options`.
+    def __init__(self, config: Config, **options: Unpack[AppOptions]) -> None:
+        """See `AppOptions`.
 
         Raises:
             ToolbayError: one of the `tools` has a name that no provider takes.
         """
-        if unknown := options.keys() - Options.__optional_keys__:
-            raise TypeError(f"App() has no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(Options.__optional_keys__))}")
+        if unknown := options.keys() - AppOptions.__optional_keys__:
+            raise TypeError(
+                f"App() has no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(AppOptions.__optional_keys__))}"
+            )
         self.config: Config = config
         self.events = Events()
         self._only = options.get("only")
@@ -138,7 +140,7 @@ class App:
         self._stack = AsyncExitStack()
 
     @classmethod
-    def load(cls, path: str | Path | None = None, **options: Unpack[Options]) -> Self:
+    def load(cls, path: str | Path | None = None, **options: Unpack[AppOptions]) -> Self:
         """An app of a configuration file: `path`, or the one that is found where the command line looks for it.
 
         Raises:

@@ -1,5 +1,7 @@
 """What happens in a Toolbay, as frozen values, and a bounded fan-out that never blocks who publishes.
 
+The classes of this module are public: `App.events.listen` and `App.events.subscribe` hand them out.
+
 A subscriber that is slow loses its oldest events and is told how many (`Subscription.dropped`); nobody else notices.
 """
 

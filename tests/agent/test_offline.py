@@ -297,6 +297,7 @@ async def test_a_thousand_tools_are_indexed_beside_the_loop() -> None:
     """RUN-5: others go on meanwhile; the answer is the same."""
     tools = tuple(make(f"tool_{number}", "Does one thing.", {f"p{number}": TEXT}) for number in range(1_000))
     turns = 0
+    pieces: list[TextDelta | Reply] = []
     done = anyio.Event()
 
     async def count() -> None:
@@ -309,7 +310,7 @@ async def test_a_thousand_tools_are_indexed_beside_the_loop() -> None:
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(count, name="count")
-            pieces = [piece async for piece in OfflineModel().stream(request)]
+            pieces += [piece async for piece in OfflineModel().stream(request)]
             done.set()
     assert pieces[-1] == OfflineModel().reply(request)
     assert turns > 50
