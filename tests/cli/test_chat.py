@@ -45,7 +45,7 @@ def test_slash_commands_tell_and_change_things(tmp_path: Path, configure: Config
         done = toolbay("chat", "--session", "mine", cwd=tmp_path, env=model(server), given="\n".join(lines))
     assert done.returncode == 0, done.stderr
     for shown in (
-        "/resume ID",
+        "/resume [ID]",
         "/sdk:review",
         "mcp_sdk_weather",
         "The model is openai:test-model.",
@@ -125,7 +125,7 @@ def test_an_interrupt_outside_of_a_turn_leaves(tmp_path: Path) -> None:
     program.send_signal(signal.SIGINT)
     program.wait(PATIENCE)
     _out, err = program.communicate()
-    assert (program.returncode, err) == (130, "")
+    assert (program.returncode, err) == (130, "stopping…\n")
 
 
 def test_keys_complete_commands_and_mentions_and_history_is_kept(tmp_path: Path, configure: Configure, at_terminal: Open) -> None:
@@ -248,3 +248,24 @@ def test_news_appear_above_the_line_that_is_being_written(tmp_path: Path, config
         chat.type("\x04")
         assert chat.end() == 0
     assert users(server.requests[2])[-1] == "half a line"
+
+
+def test_tab_completes_what_was_typed_in_the_same_moment(tmp_path: Path, at_terminal: Open) -> None:
+    """CLI: keys that come in one burst, as from a fast hand, are no less keys."""
+    chat = at_terminal("chat", TOOLBAY_MODEL="offline")
+    chat.prompted()
+    chat.type("/mod\t\r")
+    chat.expect("The model is offline.")
+    chat.prompted()
+    chat.type("/exit\r")
+    assert chat.end() == 0
+
+
+def test_resume_alone_lists_and_exit_leaves(tmp_path: Path) -> None:
+    """CLI: what people try first."""
+    with OpenAIServer([Say(text="one")]) as server:
+        assert toolbay("run", "my first words", "--session", "mine", cwd=tmp_path, env=model(server)).returncode == 0
+    done = toolbay("chat", cwd=tmp_path, env={"TOOLBAY_MODEL": "offline"}, given="/resume\n/exit\n/model\n")
+    assert done.returncode == 0
+    assert "my first words" in done.stdout
+    assert "The model is" not in done.stdout

@@ -8,10 +8,11 @@ import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
+from toolbay import _redact
 from toolbay.agent.providers import compatible, create
 from toolbay.errors import ModelError
 from toolbay.types import Model
@@ -89,14 +90,34 @@ async def choose(
 
 
 async def _first_at(base_url: str, environ: Mapping[str, str]) -> Model:
+    import httpx2  # noqa: PLC0415 - see below
+
     key = environ.get("OPENAI_API_KEY", "")
     models: tuple[str, ...] = ()
     async with _client(None) as asking:
-        with anyio.move_on_after(_SECONDS_ASKED_FOR):
-            models = await _models(asking, base_url, key)
+        try:
+            with anyio.move_on_after(_SECONDS_ASKED_FOR):
+                models = await _asked(asking, base_url, key)
+        except httpx2.ConnectError as error:
+            why = "the connection was refused" if _is_refused(error) else "no connection could be made"
+            where = f"{_redact.url(base_url)} (OPENAI_BASE_URL)"
+            raise ModelError(f"Nothing answers at {where}: {why}. Start the model's server there, or mend the address.") from None
+        except httpx2.HTTPError:
+            models = ()
     if not models:
         raise ModelError("The server at OPENAI_BASE_URL does not say which models it has; name one, such as --model openai:NAME.")
     return create(f"openai:{models[0]}", environ=environ)
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Whether a refusal is what is behind `error`; of several addresses of one name the causes are a group."""
+    while error is not None:
+        if isinstance(error, BaseExceptionGroup):
+            return any(_is_refused(part) for part in cast("BaseExceptionGroup[BaseException]", error).exceptions)
+        if isinstance(error, ConnectionRefusedError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @asynccontextmanager
@@ -110,8 +131,22 @@ async def _client(given: httpx2.AsyncClient | None) -> AsyncGenerator[httpx2.Asy
         yield client
 
 
-async def _models(client: httpx2.AsyncClient, base_url: str, key: str = "") -> tuple[str, ...]:
-    """The models for conversations at an address; none where it does not answer, or answers something else."""
+async def _models(client: httpx2.AsyncClient, base_url: str) -> tuple[str, ...]:
+    """As `_asked`; none where nothing answers."""
+    import httpx2  # noqa: PLC0415 - see above
+
+    try:
+        return await _asked(client, base_url, "")
+    except httpx2.HTTPError:
+        return ()
+
+
+async def _asked(client: httpx2.AsyncClient, base_url: str, key: str) -> tuple[str, ...]:
+    """The models for conversations at an address; none where it answers something else.
+
+    Raises:
+        httpx2.HTTPError: it does not answer.
+    """
     import httpx2  # noqa: PLC0415 - see above
 
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -125,6 +160,6 @@ async def _models(client: httpx2.AsyncClient, base_url: str, key: str = "") -> t
                 if len(data) > _MOST_BYTES:
                     return ()
         names = [str(item["id"]) for item in json.loads(bytes(data))["data"]]
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, TypeError, KeyError):
+    except (httpx2.InvalidURL, ValueError, TypeError, KeyError):
         return ()
     return tuple(name for name in names if name and not _NO_CHAT.search(name))

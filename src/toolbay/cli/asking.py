@@ -14,9 +14,9 @@ from toolbay.errors import ConfigError
 if TYPE_CHECKING:
     from toolbay.agent.runner import Turn
     from toolbay.app import App
+    from toolbay.cli.keeping import KeptConversation
     from toolbay.cli.terminal import Terminal
     from toolbay.cli.views import CallsView
-    from toolbay.sessions import Session
 
 
 def register(program: typer.Typer) -> None:
@@ -37,27 +37,40 @@ def run(  # noqa: PLR0917  (typer's form: one parameter an option)
 ) -> None:
     if session and newest:
         raise typer.BadParameter("--session and --continue exclude each other.")
-    asked = _question(" ".join(words or ["-"]))
     invoked = invocation(context)
+    asked = _question(words or [], invoked.terminal)
     going_on = "" if newest else session or None
     invoked.finish(lambda: _run(invoked, asked, session=going_on, as_json=as_json, wait=wait, tools=tools, yes=yes))
 
 
-def _question(word: str) -> str:
+def _question(words: list[str], terminal: Terminal) -> str:
+    """What is asked; what was piped in beside a question is what it is about."""
+    from toolbay.cli.piped import arrived, rest_of_stdin  # noqa: PLC0415
+
+    word = " ".join(words) or "-"
     if word == "-":
         if sys.stdin.isatty():
             raise CommandFailed('There is no question: write toolbay run "your question", or give it on stdin.', USAGE)
-        word = sys.stdin.read()
+        word = rest_of_stdin()
+        about = ""
+    else:
+        about = arrived(terminal) if word.strip() else ""
     if not word.strip():
         raise CommandFailed('The question is empty: write toolbay run "your question".', USAGE)
-    return word.strip()
+    if not about.strip():
+        return word.strip()
+    from toolbay.cli.mentions import data_block  # noqa: PLC0415
+
+    return f"{word.strip()}\n\n{data_block('stdin', about.strip())}"
 
 
 async def _run(invoked: Invocation, question: str, *, session: str | None, as_json: bool, wait: str, tools: str, yes: bool) -> int:
     """`session` is an id, None for a new conversation, empty for the newest."""
     import anyio  # noqa: PLC0415
 
+    from toolbay.agent.local import OFFLINE  # noqa: PLC0415
     from toolbay.cli.approving import approver  # noqa: PLC0415
+    from toolbay.cli.keeping import conversation_of  # noqa: PLC0415
     from toolbay.cli.narrowing import NarrowedTools, Selection  # noqa: PLC0415
     from toolbay.cli.running import Opening, all_failed, moving, opened, wanted_wait  # noqa: PLC0415
     from toolbay.cli.views import CallsView  # noqa: PLC0415
@@ -71,13 +84,15 @@ async def _run(invoked: Invocation, question: str, *, session: str | None, as_js
             raise CommandFailed("none of the servers could be started, so nothing was asked (toolbay test NAME says more).", SERVER_FAILED)
         if not app.servers:
             terminal.say("! no servers are configured, so there are no tools (toolbay add NAME -- COMMAND adds one)")
-        conversation = conversation_of(app, session)
+        conversation = await conversation_of(app, session, terminal)
         offered = NarrowedTools(app.registry, selection)
         if selection.globs and not offered.tools:
             raise ConfigError(f'No tool matches --tools "{",".join(selection.globs)}"; toolbay tools lists what there is.')
         runner = await app.runner(offered)
         with anyio.CancelScope() as scope:
-            view = CallsView(terminal, session=conversation.id, answer=not as_json, stop=scope.cancel)
+            # What the offline matcher says of itself is no part of the answer, so that is not streamed.
+            is_offline = app.model_name == OFFLINE
+            view = CallsView(terminal, session=conversation.id, answer=not (as_json or is_offline), stop=scope.cancel)
             with app.events.listen(view):
                 async with moving(terminal, lambda: view.status):
                     turn = await runner.run(conversation, question)
@@ -85,33 +100,32 @@ async def _run(invoked: Invocation, question: str, *, session: str | None, as_js
             terminal.end_line()
             if as_json:
                 terminal.json(_report(app, view, turn, conversation.id))
+            elif is_offline:
+                _tell_offline(terminal, turn)
             elif turn.stopped != "error" and turn.text.strip() not in view.text:
                 terminal.write(turn.text)
-            _tell_end(terminal, turn, conversation.id)
+            _tell_end(terminal, turn, conversation)
             return FAILED if turn.stopped else DONE
         raise BrokenPipeError  # only a reader who is gone cancels the scope
 
 
-def _tell_end(terminal: Terminal, turn: Turn, session: str) -> None:
+def _tell_offline(terminal: Terminal, turn: Turn) -> None:
+    from toolbay.agent.offline.answer import NOTE  # noqa: PLC0415
+
+    said = turn.text.removesuffix(NOTE).strip()
+    if said and turn.stopped != "error":
+        terminal.write(said)
+    if turn.text.endswith(NOTE):
+        terminal.say(NOTE, DIM)
+
+
+def _tell_end(terminal: Terminal, turn: Turn, conversation: KeptConversation) -> None:
     if turn.stopped == "error":
         terminal.error(turn.error)
     elif turn.stopped:
         terminal.warn("! this turn met its limit (agent.maxSteps, agent.maxSeconds)", YELLOW)
-    if terminal.live or terminal.verbosity > 0:
-        terminal.say(f"(to go on: toolbay run --session {session} ...)", DIM)
-
-
-def conversation_of(app: App, session: str | None) -> Session:
-    """The conversation with this id, a new one (None), or the newest (empty).
-
-    Raises:
-        ConfigError: there is none yet.
-    """
-    if session == "":
-        session = app.sessions.latest()
-        if session is None:
-            raise ConfigError("There is no conversation to go on with yet.")
-    return app.sessions.open(session)
+    if conversation.is_kept and (terminal.live or terminal.verbosity > 0):
+        terminal.say(f"(to go on: toolbay run --session {conversation.id} ...)", DIM)
 
 
 def _report(app: App, view: CallsView, turn: Turn, session: str) -> dict[str, Any]:

@@ -32,8 +32,8 @@ def chat(
 
 async def _chat(invoked: Invocation, session: str | None, wait: str) -> int:
     from toolbay.cli.approving import AtTerminal, Nobody  # noqa: PLC0415
-    from toolbay.cli.asking import conversation_of  # noqa: PLC0415
     from toolbay.cli.dialogue import Dialogue  # noqa: PLC0415
+    from toolbay.cli.keeping import conversation_of  # noqa: PLC0415
     from toolbay.cli.lines import Pipe  # noqa: PLC0415
     from toolbay.cli.running import Opening, opened, wanted_wait  # noqa: PLC0415
     from toolbay.config import home  # noqa: PLC0415
@@ -42,7 +42,7 @@ async def _chat(invoked: Invocation, session: str | None, wait: str) -> int:
     asker = AtTerminal(invoked.terminal, listens=False) if invoked.terminal.interactive else None
     opening = Opening(quiet=wanted_wait(wait), chatty=True, model=True, approver=asker or Nobody(invoked.terminal))
     async with opened(invoked, opening) as app:
-        dialogue = Dialogue(invoked, app, conversation_of(app, session), await app.runner())
+        dialogue = Dialogue(invoked, app, await conversation_of(app, session, invoked.terminal), await app.runner())
         dialogue.asker = asker
         _greet(dialogue)
         if invoked.terminal.interactive:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from toolbay.agent.runner import Runner
     from toolbay.app import App, PromptInfo
     from toolbay.cli.approving import AtTerminal
-    from toolbay.sessions import Session
+    from toolbay.cli.keeping import KeptConversation
 
 _META: Final = 60
 
@@ -30,7 +30,7 @@ _META: Final = 60
 class Dialogue:
     """A chat over a running app. `over` is set by /quit."""
 
-    def __init__(self, invoked: Invocation, app: App, conversation: Session, runner: Runner) -> None:
+    def __init__(self, invoked: Invocation, app: App, conversation: KeptConversation, runner: Runner) -> None:
         self.invoked = invoked
         self.terminal = invoked.terminal
         self.app = app

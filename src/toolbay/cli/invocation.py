@@ -56,7 +56,7 @@ class Invocation:
         """Run the command's work in an event loop and end with its exit code."""
         from toolbay.cli.stopping import perform  # noqa: PLC0415  (an event loop is not needed for help)
 
-        raise typer.Exit(perform(job))
+        raise typer.Exit(perform(job, lambda: self.terminal.say("stopping…")))
 
 
 def invocation(context: typer.Context) -> Invocation:

@@ -8,15 +8,14 @@ from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from toolbay.cli.lines import Interrupted
-from toolbay.errors import ToolbayError
 
 Completions = Callable[[str], Iterable[tuple[str, int, str]]]
 """For the text before the cursor: what to insert, how far back it begins, what it is."""
@@ -26,17 +25,14 @@ class Keyboard:
     """An `Input`. What events print meanwhile appears above the line that is being written."""
 
     def __init__(self, history: Path, completions: Completions) -> None:
-        """
-        Raises:
-            ToolbayError: the history file cannot be made.
-        """
-        _make_private(history)
+        """Without a `history` file that can be written, what was typed is remembered until the end only."""
+        offered = _Offered(completions)
         self._session: PromptSession[str] = PromptSession(
             "> ",
-            history=FileHistory(str(history)),
-            completer=_Offered(completions),
+            history=FileHistory(str(history)) if _is_private(history) else InMemoryHistory(),
+            completer=offered,
             complete_while_typing=Condition(lambda: get_app().current_buffer.text.startswith("/")),
-            key_bindings=_bindings(),
+            key_bindings=_bindings(offered),
         )
 
     async def line(self) -> str | None:
@@ -47,12 +43,14 @@ class Keyboard:
                 return None
 
 
-def _make_private(path: Path) -> None:
+def _is_private(path: Path) -> bool:
+    """Make the file, for its owner only, where it is not there; whether it can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-    except OSError as error:
-        raise ToolbayError(f"The history file {path} cannot be made: {error.strerror}.") from error
+    except OSError:
+        return False
+    return True
 
 
 class _Offered(Completer):
@@ -64,7 +62,7 @@ class _Offered(Completer):
             yield Completion(text, start_position=start, display_meta=meaning)
 
 
-def _bindings() -> KeyBindings:
+def _bindings(completer: Completer) -> KeyBindings:
     bindings = KeyBindings()
 
     def interrupt(event: KeyPressEvent) -> None:
@@ -76,6 +74,22 @@ def _bindings() -> KeyBindings:
     def new_line(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
+    def complete(event: KeyPressEvent) -> None:
+        # At once: the usual way starts a search that is lost where another one, for what was typed in the same moment, runs.
+        buffer = event.current_buffer
+        if buffer.complete_state is not None:
+            buffer.complete_next()
+            return
+        found = list(completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
+        common = get_common_complete_suffix(buffer.document, found)
+        if len(found) == 1:
+            buffer.apply_completion(found[0])
+        elif common:
+            buffer.insert_text(common)
+        elif found:
+            buffer.start_completion()
+
     bindings.add("c-c")(interrupt)
+    bindings.add("tab")(complete)
     bindings.add("escape", "enter")(new_line)
     return bindings

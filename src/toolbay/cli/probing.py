@@ -92,8 +92,9 @@ def _tell(invoked: Invocation, status: ServerStatus, tools: list[str]) -> None:
 def _tell_failure(invoked: Invocation, status: ServerStatus) -> None:
     terminal = invoked.terminal
     terminal.write(f"✗ {status.state.replace('_', ' ')}", RED)
-    lines = list(status.stderr)[-_STDERR_LINES:]
+    # The error has ended in the very last lines already.
+    lines = [line for line in list(status.stderr)[-_STDERR_LINES:] if one_line(line) not in one_line(status.error)]
     if lines:
-        terminal.write("its last words on stderr:")
+        terminal.write("what else it said on stderr:")
     for line in lines:
         terminal.write(f"    {one_line(line)}", DIM)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
+from toolbay.cli.keeping import conversation_of
 from toolbay.cli.terminal import plural
 from toolbay.cli.tools import NO_SERVERS, first_line
 from toolbay.errors import ConfigError
@@ -74,7 +75,7 @@ async def _reload(dialogue: Dialogue, _rest: str) -> None:
 
 
 async def _new(dialogue: Dialogue, _rest: str) -> None:
-    dialogue.conversation = dialogue.app.sessions.open()
+    dialogue.conversation = await conversation_of(dialogue.app, None, dialogue.terminal)
     dialogue.terminal.write("A new conversation.")
 
 
@@ -90,11 +91,14 @@ async def _sessions(dialogue: Dialogue, _rest: str) -> None:
 
 
 async def _resume(dialogue: Dialogue, rest: str) -> None:
+    if not rest:
+        await _sessions(dialogue, rest)
+        return
     known = {one.id: one for one in await anyio.to_thread.run_sync(dialogue.app.sessions.list)}
     if rest not in known:
         near = nearest(rest, known)
         raise ConfigError(f'There is no conversation "{rest}": {f"did you mean {near}?" if near else "/sessions lists them."}')
-    dialogue.conversation = await anyio.to_thread.run_sync(dialogue.app.sessions.open, rest)
+    dialogue.conversation = await conversation_of(dialogue.app, rest, dialogue.terminal)
     dialogue.terminal.write(f"Going on with {rest} ({plural(len(dialogue.conversation.messages), 'message')}): {known[rest].title}")
 
 
@@ -139,9 +143,10 @@ COMMANDS: dict[str, Command] = {
     "/reload": Command("", "read the configuration again", _reload),
     "/new": Command("", "begin a new conversation", _new),
     "/sessions": Command("", "the conversations that were kept", _sessions),
-    "/resume": Command("ID", "go on with one of them", _resume),
+    "/resume": Command("[ID]", "go on with one of them; alone: as /sessions", _resume),
     "/export": Command("FILE", "write this conversation to a new file, as Markdown or, by its ending, JSON lines", _export),
     "/model": Command("[SPEC]", "which model answers; with SPEC: another one", _model),
     "/stop": Command("", "end the answer that is under way (also Ctrl-C)", _stop),
-    "/quit": Command("", "leave (also Ctrl-D)", _quit),
+    "/quit": Command("", "leave (also /exit, Ctrl-D)", _quit),
+    "/exit": Command("", "as /quit", _quit),
 }

@@ -37,11 +37,11 @@ def caught(signals: tuple[int, ...], handle: Callable[[int], None]) -> Generator
             signal.signal(number, handler)
 
 
-def perform(job: Callable[[], Awaitable[int | None]]) -> int:
+def perform(job: Callable[[], Awaitable[int | None]], on_stop: Callable[[], None] = lambda: None) -> int:
     """Run `job` in an event loop and return its exit code (none is 0), or 128 + the signal that stopped it.
 
-    The first signal cancels the job, which then closes its servers; whoever has no patience for that is let out at once
-    after the third.
+    The first signal cancels the job, which then closes its servers, and calls `on_stop`; whoever has no patience for that is
+    let out at once after the third.
     """
 
     async def watched() -> int:
@@ -51,6 +51,8 @@ def perform(job: Callable[[], Awaitable[int | None]]) -> int:
             def stop(number: int) -> None:
                 received.append(number)
                 scope.cancel()
+                if len(received) == 1:
+                    on_stop()
                 if len(received) >= _PATIENCE:
                     os._exit(128 + number)
 
