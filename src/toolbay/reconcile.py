@@ -75,11 +75,6 @@ class Plan:
     keep: tuple[str, ...] = ()
     """Untouched."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
-        return not (self.stop or self.start or self.restart or self.refilter or self.retry)
-
 
 def plan(old: Mapping[str, ServerConfig], new: Mapping[str, ServerConfig], failed: frozenset[str] = frozenset()) -> Plan:
     """How to get from `old` to `new`, where the servers in `failed` are not up though `old` wants them."""

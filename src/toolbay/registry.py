@@ -45,7 +45,6 @@ class Snapshot:
     """The tools of one moment. Make it with `of`; it never changes, so a turn may keep the one that it began with."""
 
     tools: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType(dict[str, Tool]()))
-    by_server: Mapping[str, tuple[Tool, ...]] = field(default_factory=lambda: MappingProxyType(dict[str, tuple[Tool, ...]]()))
     descriptions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType(dict[str, str]()))
 
     @classmethod
@@ -60,12 +59,8 @@ class Snapshot:
             kept = named.setdefault(tool.name, tool)
             if kept is not tool:
                 log.warning("Left out a second tool named %s (of server %r); %r already has it.", tool.name, tool.server, kept.server)
-        servers: dict[str, list[Tool]] = {}
-        for tool in named.values():
-            servers.setdefault(tool.server, []).append(tool)
         return cls(
             tools=MappingProxyType(named),
-            by_server=MappingProxyType({server: tuple(servers[server]) for server in sorted(servers)}),
             descriptions=MappingProxyType(dict(descriptions or {})),
         )
 
@@ -288,11 +283,12 @@ def parameters(schema: Json) -> str:
     required = cast("object", schema.get("required"))
     wanted = set(cast("list[Any]", required)) if isinstance(required, list) else set[Any]()
     named = sorted(cast("dict[str, Any]", properties).items(), key=lambda item: item[0] not in wanted)
-    told = [f"{name} ({_type(part)}{', required' if name in wanted else ''})" for name, part in named[:SHOWN]]
+    told = [f"{name} ({type_of(part)}{', required' if name in wanted else ''})" for name, part in named[:SHOWN]]
     return ", ".join(told) + (f" and {len(named) - SHOWN} more" if len(named) > SHOWN else "")
 
 
-def _type(schema: object) -> str:
+def type_of(schema: object) -> str:
+    """What a parameter takes, in words: `string`, `array of number`, `one of "a", "b"`; `any` where its schema says nothing."""
     if not isinstance(schema, dict):
         return "any"
     known = cast("Json", schema)
@@ -300,10 +296,10 @@ def _type(schema: object) -> str:
         return "one of " + ", ".join(json.dumps(value, ensure_ascii=False)[:40] for value in known["enum"][:SHOWN])
     for word in ("anyOf", "oneOf"):
         if isinstance(known.get(word), list):
-            return " or ".join(dict.fromkeys(_type(branch) for branch in known[word][:5]))
+            return " or ".join(dict.fromkeys(type_of(branch) for branch in known[word][:5]))
     kind = known.get("type", "any")
     if kind == "array" and isinstance(known.get("items"), dict):
-        return f"array of {_type(known['items'])}"
+        return f"array of {type_of(known['items'])}"
     return " or ".join(str(one) for one in cast("list[Any]", kind)) if isinstance(kind, list) else str(kind)
 
 

@@ -78,10 +78,6 @@ class Artifact:
     media_type: str
     size: int
 
-    @property
-    def is_image(self) -> bool:
-        return self.media_type.startswith("image/")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolResult:
