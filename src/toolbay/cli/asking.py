@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toolbay._text import data_block
 from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, USAGE, CommandFailed, Invocation, invocation
 from toolbay.cli.terminal import DIM, YELLOW
 from toolbay.errors import ConfigError
@@ -59,8 +60,6 @@ def _question(words: list[str], terminal: Terminal) -> str:
         raise CommandFailed('The question is empty: write toolbay run "your question".', USAGE)
     if not about.strip():
         return word.strip()
-    from toolbay.cli.mentions import data_block  # noqa: PLC0415
-
     return f"{word.strip()}\n\n{data_block('stdin', about.strip())}"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import anyio.lowlevel
 import anyio.to_thread
 
+from toolbay._text import own_words
 from toolbay.agent.offline import answer
 from toolbay.agent.offline.choice import Choice, choose, is_enough
 from toolbay.agent.offline.draft import Filled
@@ -108,7 +109,7 @@ class _Turn:
         results = [message for message in after if message.role is Role.TOOL]
         plan = self.plan(at)
         if not rounds:
-            found = self._look_for_tools(plan, self.messages[at].text)
+            found = self._look_for_tools(plan, own_words(self.messages[at].text))
             return self._calls(found or plan.calls) if found or plan.calls else Reply(text=answer.closed(*self._rest(plan)))
         if self.tools and {call.name for call in rounds[-1].calls} == {_SEARCH_TOOL} and plan.calls:
             return self._calls(plan.calls)
@@ -120,7 +121,7 @@ class _Turn:
 
     def plan(self, at: int, depth: int = 0) -> Plan:
         """What the user's message at `at` comes to: an answer to a question of ours, or a new request."""
-        text = self.messages[at].text
+        text = own_words(self.messages[at].text)
         before = self._question_before(at, depth)
         if before is not None and before.asked is not None:
             if _NEVER_MIND.fullmatch(text):

@@ -77,6 +77,10 @@ _OF_FILES = re.compile(
 """Words that make it natural to mean this folder where none is named."""
 
 
+_WRITTEN = re.compile(r"写(?:了|着|的是|的|有)(?:些|一些)?(?:什么|啥|哪些)|書いて(?:ある|あります)")
+"""Asks what is written somewhere, though the word for writing is in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """A request, the words it is looked up by, and the kinds of action that it demands."""
@@ -121,7 +125,7 @@ def asked_verbs(request: Request) -> frozenset[int]:
             groups |= _GROUPS[word]
         if word not in _POLITE or word in {"to", "and", "then"}:
             expected = word in {"to", "and", "then"}
-    rest = request.rest
+    rest = _WRITTEN.sub(" ", request.rest)
     for word in _NATIVE:
         if word in rest:
             groups |= _GROUPS[word]
@@ -143,7 +147,7 @@ def _tool_verbs(tool: Tool, *, with_description: bool = True) -> frozenset[int]:
 
 def _wanted(request: Request) -> list[Term]:
     """The request's words without its values, and a word for what each value is."""
-    wanted = terms(request.rest)
+    wanted = terms(_WRITTEN.sub("内容", request.rest))
     for piece in request.pieces:
         wanted.extend(_VALUES.get(piece.sort, ()))
         if piece.sort is Sort.PATH:

@@ -92,8 +92,10 @@ def _named_folder(draft: Draft) -> str | None:
     for form in _FOLDER_FORMS:
         for match in form.finditer(draft.request.rest):
             value = match[1]
-            is_known = fold(value) in STOP | LEADING | _NO_FOLDERS or stem(fold(value)) in draft.tool_words
-            if not is_known:
+            # At the end a little word such as `many` can only be a name, unless it points at something.
+            is_last = not draft.request.rest[match.end() :].strip(" ?.!")
+            is_known = fold(value) in (_POINTING if is_last else STOP | LEADING) | _NO_FOLDERS
+            if not is_known and ((is_last and fold(value) in STOP) or stem(fold(value)) not in draft.tool_words):
                 draft.filled.used.append(match.span(1))
                 return value
     return None
@@ -111,6 +113,11 @@ _FOLDER_FORMS = tuple(
         r"(?:目录|文件夹)\s*([A-Za-z][\w.-]*)",
     )
 )
+_POINTING_WORDS = """
+a an the my your our his her its their same it this that these those there here them they me us you all each every which what is are
+please now use too full
+"""
+_POINTING = frozenset(_POINTING_WORDS.split())
 _NO_FOLDERS = frozenset({"tree", "listing", "structure", "content", "contents", "size", "sizes", "current", "working", "detail"})
 
 
