@@ -242,7 +242,35 @@ def test_a_recursive_schema_is_followed_only_as_far_as_is_affordable() -> None:
 
 def test_a_hostile_pattern_costs_nothing() -> None:
     """SCH-3: the engine is linear."""
-    assert problems({"a": "a" * 100_000 + "!"}, only({"type": "string", "pattern": "^(a+)+$"}))
+    assert problems({"a": "a" * 30_000 + "!"}, only({"type": "string", "pattern": "^(a+)+$"}))
+
+
+def test_a_large_pattern_is_not_checked_and_neither_are_hundreds() -> None:
+    """SCH-3, SEC-29: 45,000 states by 900,000 letters would hold the whole program for minutes; so would making them ready."""
+    large = "(" + "|".join(f"a{{{count}}}b" for count in range(1, 300)) + ")"
+    made = compile(only({"type": "string", "pattern": large}))
+    assert made.notes
+    assert not check(made, {"a": "a" * 900_000})
+    assert check(made, {"a": 5})
+    many = compile(
+        {"type": "object", "properties": {f"p{i}": {"type": "string", "pattern": f"^(a|b|ab){{1,20}}{i}$"} for i in range(3_000)}}
+    )
+    assert (many.patterns, len(many.notes)) == (0, 3_000)
+    assert not check(many, {"p1": "x"})
+    assert check(many, {"p1": 1})
+
+
+def test_patterns_are_checked_on_texts_of_ordinary_size() -> None:
+    """SCH-3, SEC-29: what is larger is left to the server, all else that is wrong with it is still said."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"pattern": "[ab]*a[ab]{12}c$"}, "b": {"type": "integer"}},
+        "patternProperties": {"^x": {"type": "integer"}},
+        "additionalProperties": False,
+    }
+    assert problems({"a": "ab" * 1_000}, schema)
+    assert not problems({"a": "ab" * 100_000}, schema)
+    assert problems({"a": "ab" * 100_000, "b": "five"}, schema) == ("b: must be an integer, and is a string.",)
 
 
 def test_a_pattern_that_a_linear_engine_cannot_run_is_left_out_with_a_note() -> None:

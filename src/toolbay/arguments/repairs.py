@@ -55,7 +55,7 @@ def repair(validator: Validator | None, arguments: Json | str) -> Json | str:
     parsed = _object_in(arguments) if isinstance(arguments, str) else arguments
     if parsed is None:
         return arguments
-    if validator is None or validator.refusal(parsed) is not None or validator.engine.is_valid(parsed):
+    if validator is None or validator.refusal(parsed) is not None or validator.fits(parsed):
         return parsed
     inner = _unwrapped(validator.schema, parsed)
     if inner is not None:

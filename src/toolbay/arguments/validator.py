@@ -26,6 +26,14 @@ MAX_EXAMINED = 20_000
 _QUICK = 200
 """Steps of judging a value that may be done at once, by whoever has other things to do: looking and mending take some rounds of them."""
 
+_MAX_PATTERNS = 200
+"""Patterns of one schema; of more none is checked."""
+_PATTERN_TEXT = 40_000
+"""Weight of a value up to which one pattern is checked on it; of more patterns, on so much less. The engine's time is linear in
+the text, but also in the size of a pattern, and it cannot be stopped: nobody waits for a server that wants much of both."""
+_PATTERNS = jsonschema_rs.RegexOptions(size_limit=20_000)
+"""Bytes of a pattern that is made ready to run: the largest seen in the wild fits, a thousand repetitions of something do not."""
+
 _CLASSES: dict[int, Callable[..., jsonschema_rs.Validator]] = {
     4: jsonschema_rs.Draft4Validator,
     6: jsonschema_rs.Draft6Validator,
@@ -52,19 +60,30 @@ class Validator:
     engine: jsonschema_rs.Validator = field(repr=False, compare=False)
     weight: Weight
     references: References = field(repr=False, compare=False)
+    patterns: int
+    without_patterns: jsonschema_rs.Validator = field(repr=False, compare=False)
+    """Judges large values, on which patterns would take too long."""
 
     def accepts(self, value: Any) -> bool:
         """Whether `value` fits. What is too large or too costly to judge does not."""
-        return self.refusal(value) is None and self.engine.is_valid(value)
+        return self.refusal(value) is None and self.fits(value)
+
+    def fits(self, value: Any) -> bool:
+        """The same of a value that `refusal` lets pass."""
+        return self._engine_for(value).is_valid(value)
+
+    def _engine_for(self, value: Any) -> jsonschema_rs.Validator:
+        return self.without_patterns if self.patterns and heavy(value, _PATTERN_TEXT // self.patterns) else self.engine
 
     def errors(self, value: Any) -> list[jsonschema_rs.ValidationError]:
         """What is wrong with a `value` that `refusal` lets pass: all of it, or where that would be much work, the first."""
-        if self.engine.is_valid(value):
+        engine = self._engine_for(value)
+        if engine.is_valid(value):
             return []
         if self.steps(value, MAX_EXAMINED) <= MAX_EXAMINED:
-            return list(self.engine.iter_errors(value))
+            return list(engine.iter_errors(value))
         try:
-            self.engine.validate(value)
+            engine.validate(value)
         except jsonschema_rs.ValidationError as error:
             return [error]
         return []
@@ -151,13 +170,26 @@ def _compiled(text: str) -> Validator | str:
         return "judging by it would cost too much: its alternatives or references multiply"
     notes: dict[str, None] = {}
     ready: Node = _tolerant(root)
-    engine = _engine(ready)
+    patterns = _patterns(ready)
+    engine = _engine(ready) if patterns <= _MAX_PATTERNS else ""
     if isinstance(engine, str):
-        ready = _linear(ready, notes)[0]
+        ready = _linear(ready, notes, _runs if patterns <= _MAX_PATTERNS else _never)[0]
         engine = _engine(ready)
     if isinstance(engine, str):
         return engine
-    return Validator(root, tuple(notes), engine, weight, References(ready))
+    patterns = _patterns(ready)
+    without = _engine(_linear(ready, {}, _never)[0]) if patterns else engine
+    assert not isinstance(without, str), "a schema is no less valid without its patterns"
+    return Validator(root, tuple(notes), engine, weight, References(ready), patterns, without)
+
+
+def _patterns(schema: Any) -> int:
+    if not isinstance(schema, dict):
+        return 0
+    node = cast("Node", schema)
+    named = node.get("patternProperties")
+    own = ("pattern" in node) + (len(cast("Node", named)) if isinstance(named, dict) else 0)
+    return own + sum(_patterns(child) for _, _, child in _schemas.subschemas(node))
 
 
 def _engine(schema: Node) -> jsonschema_rs.Validator | str:
@@ -166,7 +198,7 @@ def _engine(schema: Node) -> jsonschema_rs.Validator | str:
     # Servers that name no draft also write in the words of older ones: tuples under `items`, boolean `exclusiveMinimum`.
     for draft in [declared] if declared is not None else [2020, 7, 4]:
         try:
-            return _CLASSES[draft](schema, offline=True, validate_formats=False, pattern_options=jsonschema_rs.RegexOptions())
+            return _CLASSES[draft](schema, offline=True, validate_formats=False, pattern_options=_PATTERNS)
         except jsonschema_rs.ValidationError as error:
             place = "/".join(str(step) for step in error.instance_path)
             reason = reason or f"it is no valid JSON Schema (at {place[:80] or 'its root'}: {error.message[:120]})"
@@ -193,14 +225,18 @@ def _tolerant(node: Any) -> Any:
 def _runs(pattern: str) -> bool:
     """Whether the linear engine takes a pattern."""
     try:
-        jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True, pattern_options=jsonschema_rs.RegexOptions())
+        jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True, pattern_options=_PATTERNS)
     except jsonschema_rs.ValidationError:
         return False
     return True
 
 
-def _linear(node: Node, notes: dict[str, None]) -> tuple[Node, bool]:
-    """`node` without the patterns that the engine cannot run, and whether it had any. It never refuses more than before."""
+def _never(_pattern: str) -> bool:
+    return False
+
+
+def _linear(node: Node, notes: dict[str, None], runs: Callable[[str], bool]) -> tuple[Node, bool]:
+    """`node` without the patterns of which `runs` says no, and whether it had any. It never refuses more than before."""
     touched: set[str] = set()
 
     def note(pattern: str) -> None:
@@ -212,20 +248,20 @@ def _linear(node: Node, notes: dict[str, None]) -> tuple[Node, bool]:
         def change(child: Any, keyword: str = keyword) -> Any:
             if not isinstance(child, dict):
                 return child
-            made, had = _linear(cast("Node", child), notes)
+            made, had = _linear(cast("Node", child), notes, runs)
             if had:
                 touched.add(keyword)
             return made
 
         out.update(_schemas.rebuilt({keyword: node[keyword]}, change))
     pattern = out.get("pattern")
-    if isinstance(pattern, str) and not _runs(pattern):
+    if isinstance(pattern, str) and not runs(pattern):
         note(pattern)
         del out["pattern"]
         touched.add("pattern")
     named = out.get("patternProperties")
     if isinstance(named, dict):
-        for name in [name for name in cast("Node", named) if not _runs(name)]:
+        for name in [name for name in cast("Node", named) if not runs(name)]:
             note(name)
             del named[name]
             touched.add("patternProperties")
