@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 from collections.abc import AsyncGenerator
@@ -18,6 +19,7 @@ from servers.raw_http import RawHttp, Step
 from support import servers
 from support.connections import Link, linked, raw
 from support.processes import eventually
+from toolbay._text import clean
 from toolbay.artifacts import Artifacts
 from toolbay.errors import CallTimeout, ConnectionFailed, ConnectionLost, ServerError
 from toolbay.types import CallContext, Json, Kind, Progress, Tool, ToolResult
@@ -269,6 +271,48 @@ async def test_descriptions_are_cleaned_and_bounded(tmp_path: Path) -> None:
     assert tool.description.startswith("do itz")
     assert len(tool.description) <= DESCRIPTION_LIMIT
     assert tool.parameters["properties"]["a"]["description"] == "xy"
+
+
+async def test_nothing_invisible_in_a_schema_reaches_a_model(tmp_path: Path) -> None:
+    """REN-7, SEC-1, SEC-6: in names, values, defaults, references and words of its own; the server's own schema judges as it came."""
+    hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
+    schema: Any = {
+        "type": "object",
+        "properties": {
+            "a": {
+                "type": "string",
+                "default": f"x{hidden}",
+                "examples": [f"y{hidden}", {f"k{hidden}": 1}],
+                "enum": ["plain", f"v{hidden}"],
+            },
+            "b": {"const": f"c{hidden}", "format": "\x1b[31mred", "pattern": f"p{hidden}", "note": hidden, "minLength": 1},
+            "c": {"type": "string", "pattern": "^[a-z]+$", "enum": ["x"], "format": "uri", "const": "x"},
+            "o": {
+                "type": "object",
+                "properties": {f"k{hidden}": {"type": "string"}, "good": {"title": f"t{hidden}"}},
+                "required": [f"k{hidden}", "good"],
+                "dependentRequired": {"good": [f"k{hidden}"], f"k{hidden}": ["good"]},
+                "patternProperties": {f"^x{hidden}": {}},
+            },
+            "r": {"$ref": f"#/$defs/d{hidden}"},
+        },
+        "$defs": {f"d{hidden}": {"type": "string", "description": f"e{hidden}\u202e"}},
+    }
+    found = offers(tmp_path, tools=[{"name": "x", "inputSchema": schema}])
+    tool = found.offers[0].tool
+    told = json.dumps(tool.parameters, ensure_ascii=False)
+    assert clean(told) == told
+    properties = tool.parameters["properties"]
+    assert properties["a"] == {"type": "string", "default": "x", "examples": ["y", {"k": 1}]}
+    assert properties["b"] == {"minLength": 1}
+    assert properties["c"] == schema["properties"]["c"]
+    assert (properties["o"]["properties"], properties["o"]["required"]) == ({"good": {"title": "t"}}, ["good"])
+    assert [*tool.parameters["$defs"].values()] == [{"type": "string", "description": "e"}]
+    assert properties["r"]["$ref"].removeprefix("#/$defs/") in tool.parameters["$defs"]
+    assert tool.input_schema is schema
+    (complaint,) = found.complaints
+    assert "'x' has invisible or control characters in its schema" in complaint
+    assert all(word in complaint for word in ("enum", "const", "format", "pattern", "properties"))
 
 
 async def test_hints_are_the_protocols_defaults_where_they_are_absent_or_odd(tmp_path: Path) -> None:

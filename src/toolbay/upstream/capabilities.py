@@ -21,6 +21,7 @@ from toolbay.types import ArtifactStore, CallContext, Hints, Json, Kind, Subject
 from toolbay.upstream import render, templates
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import Budget
+from toolbay.upstream.hygiene import hygienic
 from toolbay.upstream.naming import Key, wrapped
 from toolbay.upstream.schema import UntranslatableSchema, normalise
 
@@ -28,7 +29,6 @@ _log = logging.getLogger(__name__)
 
 DESCRIPTION_LIMIT = 4_000
 """Characters of one description; the longest seen has 14,000, and every model request would carry it."""
-PARAMETER_TEXT_LIMIT = 1_500
 _LIGHT_SCHEMA = 20_000
 """Weight up to which an output schema is made ready beside the rest of the program."""
 MAY_HAVE_RUN = "It may have taken effect: do not repeat it blindly, check with a tool that only reads, or ask."
@@ -152,14 +152,20 @@ class Maker:
         described = clean(_text(item.get("description")))[:DESCRIPTION_LIMIT].strip()
         try:
             normalised = normalise(schema)
+            parameters, lost = hygienic(normalised.parameters)
         except UntranslatableSchema as reason:
             self._complaints.append(f"its {key.kind} {line(key.name, 80)!r} is left out: its schema cannot be used ({reason})")
             return None
+        if lost:
+            self._complaints.append(
+                f"its {key.kind} {line(key.name, 80)!r} has invisible or control characters in its schema ({', '.join(lost)}): "
+                "what holds them is not told to the model"
+            )
         tool = Tool(
             name=wrapped(key),
             description="\n".join(part for part in (described or title, said) if part) or f"The {key.kind} {line(key.name, 100)}.",
             input_schema=schema,
-            parameters=_cleaned(normalised.parameters),
+            parameters=parameters,
             invoke=invoke,
             server=key.server,
             wire_name=key.uri or key.name,
@@ -298,23 +304,6 @@ def _hints(annotations: Json) -> Hints:
         idempotent=flag("idempotentHint", False),
         open_world=flag("openWorldHint", True),
     )
-
-
-def _cleaned(schema: Any, *, names: bool = False) -> Any:
-    """The schema with its prose cleaned and bounded; `names`: this is a map of names, in which no key is a keyword."""
-    if isinstance(schema, list):
-        return [_cleaned(item) for item in cast("list[Any]", schema)]
-    if not isinstance(schema, dict):
-        return schema
-    cleaned: Json = {}
-    for key, value in cast("Json", schema).items():
-        if not names and key in ("description", "title") and isinstance(value, str):
-            cleaned[key] = clean(value)[:PARAMETER_TEXT_LIMIT]
-        elif not names and key in ("enum", "const", "default", "examples"):
-            cleaned[key] = value
-        else:
-            cleaned[key] = _cleaned(value, names=not names and key in ("properties", "$defs", "patternProperties"))
-    return cleaned
 
 
 def _dict(value: object) -> Json:

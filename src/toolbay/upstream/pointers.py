@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from toolbay import _schemas
 from toolbay._schemas import Node
+from toolbay._text import clean
 from toolbay.upstream.shapes import sound
 
 MAX_STEPS = 50_000
@@ -27,7 +28,7 @@ class Document:
 
     `dropped` names the keywords that were malformed.
 
-    A pointer to an entry of the root's `$defs` keeps its name; every other one is given the name
+    A pointer to an entry of the root's `$defs` keeps its name, if it is fit to be shown; every other one is given the name
     `ref_<first 12 hex of the SHA-256 of the pointer>` (SCH-1).
     """
 
@@ -63,7 +64,8 @@ class Document:
         """The name under `$defs` where the target of `reference` will stand. Asking reserves it."""
         path, target = self._locate(reference)
         if path not in self._places:
-            name = path[1] if len(path) == 2 and path[0] == "$defs" else self._fresh(reference)
+            named = len(path) == 2 and path[0] == "$defs" and clean(path[1]) == path[1]
+            name = path[1] if named else self._fresh(reference)
             self._places[path] = name
             self._targets[name] = target
         return self._places[path]

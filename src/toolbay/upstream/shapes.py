@@ -131,3 +131,5 @@ _SHAPES: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("title", "description", "format", "pattern", "contentEncoding", "contentMediaType"), _text),
     **dict.fromkeys(("$ref", "$dynamicRef", "$recursiveRef", "$id", "$anchor", "$dynamicAnchor", "$schema", "$comment"), _text),
 }
+KEYWORDS = frozenset(_SHAPES) | {"const", "default"}
+"""The words of JSON Schema, any draft, and OpenAPI's `nullable`."""
