@@ -86,3 +86,11 @@ def test_the_readme_names_every_command() -> None:
     readme = (ROOT / "README.md").read_text()
     assert commands
     assert [command for command in commands if f"`{command}`" not in readme] == []
+
+
+def test_the_keys_that_the_readme_explains_are_keys() -> None:
+    """CFG-2: a table of keys is of use only where each of them does something."""
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    keys = {key for row in rows for key in re.findall(r"\w+", row)}
+    assert {"command", "url", "toolTimeout", "inheritEnv"} <= keys
+    assert keys <= {field.alias or name for name, field in ServerConfig.model_fields.items()}

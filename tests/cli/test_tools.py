@@ -45,6 +45,31 @@ def test_full_descriptions_name_the_parameters(tmp_path: Path, configure: Config
     assert "    timezone: string (required)  IANA timezone name" in said
 
 
+def test_odd_schemas_are_shown_as_far_as_they_say_something(tmp_path: Path, configure: Configure) -> None:
+    """CLI: `tools --full` with keywords of the wrong type; the tool is shown, and its type in words."""
+    odd: Json = {
+        "a": None,
+        "b": {"type": ["string", "null"], "description": 5},
+        "c": [1],
+        "d": {"type": "array", "items": {"type": "number"}},
+    }
+    definitions = {"echo": {"inputSchema": {"type": "object", "properties": odd, "required": "a"}}}
+    (tmp_path / "definitions.json").write_text(json.dumps(definitions), encoding="utf-8")
+    configure(raw=servers.raw("--tools", "echo", "--definitions", tmp_path / "definitions.json"))
+    done = toolbay("tools", "echo", "--full", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "mcp_raw_echo" in done.stdout
+    assert "    d: array of number\n" in done.stdout
+
+
+def test_tools_are_found_by_what_they_are_for(tmp_path: Path, configure: Configure) -> None:
+    """CLI: where no name holds the words, the tools that fit them are shown, best first; a pattern stays one."""
+    configure(time=servers.time())
+    found = json.loads(toolbay("tools", "between time zones", "--json", cwd=tmp_path).stdout)
+    assert found[0]["wire_name"] == "convert_time"
+    assert 'No tool matches "zz*".' in toolbay("tools", "zz*", cwd=tmp_path).stderr
+
+
 @pytest.mark.parametrize("words", [["tools"], ["call", "x"], ["prompts"], ["resources"]])
 def test_without_servers_the_way_to_one_is_told(words: list[str], tmp_path: Path) -> None:
     """CLI: a helpful sentence where nothing is configured."""
@@ -236,6 +261,7 @@ def test_a_server_that_is_named_is_the_only_one_that_starts(tmp_path: Path, conf
     assert (listed.stderr, [tool["wire_name"] for tool in json.loads(listed.stdout)]) == (USING, ["speak"])
     missed = toolbay("call", "raw.speek", cwd=tmp_path)
     assert (missed.returncode, missed.stderr) == (1, f"{USING}error: There is no tool raw.speek: did you mean mcp_raw_speak?\n")
+    assert toolbay("call", "mcp_raw_speek", cwd=tmp_path).stderr.count(USING) == 1, "a second look at all servers is not told again"
 
 
 def test_which_tools_are_left_out_is_told_to_who_looks_at_tools(tmp_path: Path, configure: Configure) -> None:

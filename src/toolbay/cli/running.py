@@ -38,6 +38,8 @@ class Opening:
     model: bool = False
     """Whether a model is needed: it is chosen meanwhile, and one that cannot be used ends the start at once."""
     approver: Approver | None = None
+    again: bool = False
+    """A second look of the same command: what was told of the configuration is not told again."""
 
 
 @asynccontextmanager
@@ -50,7 +52,8 @@ async def opened(invocation: Invocation, opening: Opening, config: Config | None
     """
     terminal = invocation.terminal
     config = config or invocation.config()
-    tell_place(terminal, config, named=invocation.config_path is not None)
+    if not opening.again:
+        tell_place(terminal, config, named=invocation.config_path is not None)
     app = App(config, model=invocation.model, only=opening.only, approver=opening.approver)
     view = ServersView(terminal, chatty=opening.chatty or terminal.verbosity > 0, asides=opening.asides or terminal.verbosity > 0)
     with app.events.listen(view):

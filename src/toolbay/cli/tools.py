@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -20,8 +20,12 @@ from toolbay.errors import BadCall
 if TYPE_CHECKING:
     from toolbay.app import App
     from toolbay.config.models import Config
+    from toolbay.registry import Snapshot
     from toolbay.types import Hints, Json, Tool
 
+_GLOB = "*?["
+SHOWN = 20
+"""Tools that are shown at the most for words that no name holds."""
 NO_SERVERS = "No servers are configured yet. Add one: toolbay add time -- uvx mcp-server-time"
 
 
@@ -32,7 +36,9 @@ def register(program: typer.Typer) -> None:
 
 def tools(
     context: typer.Context,
-    pattern: Annotated[str, typer.Argument(help="A server, or a word or glob that the name contains.", show_default=False)] = "",
+    pattern: Annotated[
+        str, typer.Argument(help="A server, a word or glob that the name contains, or what the tool is for.", show_default=False)
+    ] = "",
     server: Annotated[str, typer.Option("--server", metavar="NAME", help="Only the tools of this server.")] = "",
     full: Annotated[bool, typer.Option("--full", help="Whole descriptions and parameters.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
@@ -53,7 +59,8 @@ async def _tools(invoked: Invocation, pattern: str, server: str, *, full: bool, 
         terminal = invoked.terminal
         if as_json and all_failed(app):
             return given_up(app, terminal, as_json=True)
-        found = [tool for tool in app.registry.tools.values() if _matches(tool, pattern) and (not server or tool.server == server)]
+        offered = [tool for tool in app.registry.tools.values() if not server or tool.server == server]
+        found = [tool for tool in offered if _matches(tool, pattern)] or about(app.registry.snapshot, offered, pattern)
         if as_json:
             terminal.json([_described(tool) for tool in found])
         elif not config.tools.mcp_servers:
@@ -76,8 +83,16 @@ def _matches(tool: Tool, pattern: str) -> bool:
         return True
     names = (tool.name.lower(), tool.wire_name.lower(), f"{tool.server}.{tool.wire_name}".lower())
     wanted = pattern.lower()
-    glob = any(sign in wanted for sign in "*?[")
+    glob = any(sign in wanted for sign in _GLOB)
     return any(fnmatchcase(name, wanted) if glob else wanted in name for name in names)
+
+
+def about(snapshot: Snapshot, offered: Collection[Tool], words: str) -> list[Tool]:
+    """Of `offered` the tools that fit `words` best, best first; none for a pattern."""
+    if not words or any(sign in words for sign in _GLOB):
+        return []
+    names = {tool.name for tool in offered}
+    return [tool for tool in snapshot.search(words, SHOWN) if tool.name in names]
 
 
 def _mark(hints: Hints) -> str:
@@ -108,17 +123,19 @@ def _described(tool: Tool) -> dict[str, Any]:
 
 
 def _whole(tool: Tool) -> str:
-    from toolbay.cli.terminal import dumped, one_line  # noqa: PLC0415
+    from toolbay.cli.terminal import one_line  # noqa: PLC0415
+    from toolbay.registry import type_of  # noqa: PLC0415
 
-    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
-    required = tool.input_schema.get("required") or ()
+    # A server's schema may hold anything anywhere.
+    given, wanted = tool.input_schema.get("properties"), tool.input_schema.get("required")
+    properties = cast("Mapping[str, Any]", given) if isinstance(given, dict) else {}
+    required = cast("list[Any]", wanted) if isinstance(wanted, list) else []
     lines = [f"{tool.name}  ({tool.server or 'built in'}{', r/o' if tool.hints.read_only else ''})"]
     lines += [f"  {line}" for line in tool.description.splitlines()]
     for name, schema in properties.items():
-        said: Mapping[str, Any] = {} if isinstance(schema, bool) else schema
-        kind = said.get("type", "any")
-        text = f"    {name}: {kind if isinstance(kind, str) else dumped(kind)}{' (required)' if name in required else ''}"
-        lines.append(f"{text}  {one_line(str(said.get('description', '')))}".rstrip())
+        said = cast("Mapping[str, Any]", schema).get("description") if isinstance(schema, dict) else ""
+        text = f"    {one_line(name)}: {one_line(type_of(schema))}{' (required)' if name in required else ''}"
+        lines.append(f"{text}  {one_line(said) if isinstance(said, str) else ''}".rstrip())
     return "\n".join(lines) + "\n"
 
 
@@ -150,7 +167,7 @@ async def _call(invoked: Invocation, name: str, words: list[str], text: str, how
     # `server.tool` says which server it is; in a wrapped name it may be another than it seems.
     certain = bool(likely) and not name.startswith("mcp_")
     for only in [likely] if certain else [likely, None] if likely and likely != servers else [None]:
-        async with opened(invoked, Opening(only=only), config) as app:
+        async with opened(invoked, Opening(only=only, again=bool(likely) and only is None), config) as app:
             tool = chosen(name, app.registry.tools.values())
             if tool is not None:
                 return await _called(invoked, app, tool, parsed(words, text, tool.input_schema), how)
