@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -128,8 +128,8 @@ def _whole(tool: Tool) -> str:
 
     # A server's schema may hold anything anywhere.
     given, wanted = tool.input_schema.get("properties"), tool.input_schema.get("required")
-    properties = cast("Mapping[str, Any]", given) if isinstance(given, dict) else {}
-    required = cast("list[Any]", wanted) if isinstance(wanted, list) else []
+    properties = cast("Mapping[str, Any]", given if isinstance(given, dict) else {})
+    required = cast("list[Any]", wanted if isinstance(wanted, list) else [])
     lines = [f"{tool.name}  ({tool.server or 'built in'}{', r/o' if tool.hints.read_only else ''})"]
     lines += [f"  {line}" for line in tool.description.splitlines()]
     for name, schema in properties.items():
