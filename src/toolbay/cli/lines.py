@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
 import anyio
@@ -57,24 +58,31 @@ class Pipe:
     """Lines of a stdin that is no terminal. A thread reads it: a blocked read cannot be cancelled, and must not hold us up."""
 
     def __init__(self) -> None:
-        self._send, self._receive = anyio.create_memory_object_stream[str | None](1_000_000)
+        self._send, self._receive = anyio.create_memory_object_stream[str](math.inf)
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
     def _read(self) -> None:
         # os.read and not sys.stdin: a daemon thread that holds the stream's lock would break the interpreter's end.
         descriptor, rest = sys.stdin.fileno(), b""
-        while chunk := os.read(descriptor, _CHUNK):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                self._hand_over(line.decode("utf-8", "replace").rstrip("\r"))
+        try:
+            while chunk := os.read(descriptor, _CHUNK):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self._in_loop(self._send.send_nowait, line.decode("utf-8", "replace").rstrip("\r"))
+        except OSError:
+            pass  # a stdin that cannot be read any more has ended
         if rest:
-            self._hand_over(rest.decode("utf-8", "replace"))
-        self._hand_over(None)
+            self._in_loop(self._send.send_nowait, rest.decode("utf-8", "replace"))
+        self._in_loop(self._send.close)
 
-    def _hand_over(self, line: str | None) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._send.send_nowait, line)
+    def _in_loop(self, function: Callable[..., object], *given: str) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            self._loop.call_soon_threadsafe(function, *given)
 
     async def line(self) -> str | None:
-        return await self._receive.receive()
+        try:
+            return await self._receive.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._receive.close()
+            return None

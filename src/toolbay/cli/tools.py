@@ -133,8 +133,9 @@ def _whole(tool: Tool) -> str:
     lines = [f"{tool.name}  ({tool.server or 'built in'}{', r/o' if tool.hints.read_only else ''})"]
     lines += [f"  {line}" for line in tool.description.splitlines()]
     for name, schema in properties.items():
-        said = cast("Mapping[str, Any]", schema).get("description") if isinstance(schema, dict) else ""
-        text = f"    {one_line(name)}: {one_line(type_of(schema))}{' (required)' if name in required else ''}"
+        described = cast("Mapping[str, Any]", schema if isinstance(schema, dict) else {})
+        said = described.get("description")
+        text = f"    {one_line(name)}: {one_line(type_of(cast('object', schema)))}{' (required)' if name in required else ''}"
         lines.append(f"{text}  {one_line(said) if isinstance(said, str) else ''}".rstrip())
     return "\n".join(lines) + "\n"
 
