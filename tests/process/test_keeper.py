@@ -347,7 +347,9 @@ async def test_a_server_is_given_exactly_its_environment_and_default_signals() -
         "ODD",
         keeping.MARK,
     }
-    assert [line.split()[1] for line in lines if line.startswith("Sig")] == ["0" * 16, "0" * 16]
+    # Those that a program can set: what is above them belongs to the C library and comes from whoever started us.
+    signals = [int(line.split()[1], 16) & 0x7FFFFFFF for line in lines if line.startswith("Sig")]
+    assert signals == [0, 0]
 
 
 async def test_r1_a_machine_that_is_out_of_descriptors_is_told_and_recovers() -> None:
