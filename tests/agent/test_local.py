@@ -10,7 +10,7 @@ import pytest
 
 from support.openai_server import OpenAIServer
 from toolbay.agent.local import choose, detect
-from toolbay.agent.providers import ProviderModel
+from toolbay.agent.textcalls import TextCalls
 from toolbay.errors import ModelError
 from toolbay.testing import FakeModel
 from toolbay.types import Message, Model, ModelRequest, Role
@@ -96,7 +96,7 @@ async def test_a_local_server_is_used_and_never_sent_a_key() -> None:
         with pytest.raises(ModelError):
             async for _ in model.stream(ModelRequest(instructions="", messages=(Message(role=Role.USER, text="hi"),))):
                 pass
-        assert isinstance(model, ProviderModel)
+        assert isinstance(model, TextCalls)
         await model.aclose()
     assert "sk-secret" not in str(server.headers)
     assert len(server.headers) >= 2

@@ -14,6 +14,7 @@ import anyio
 
 from toolbay import _redact
 from toolbay.agent.providers import compatible, create
+from toolbay.agent.textcalls import TextCalls
 from toolbay.errors import ModelError
 from toolbay.types import Model
 
@@ -71,7 +72,7 @@ async def choose(
 ) -> Model:
     """The model that `spec` or TOOLBAY_MODEL names; else the one at OPENAI_BASE_URL; else a local server's; else `offline()`.
 
-    A local server that nobody named is never sent a key.
+    A local server that nobody named is never sent a key, and calls that its model writes as text are taken for calls.
 
     Raises:
         ModelError: what was asked for cannot be used. Nothing else takes its place.
@@ -86,7 +87,7 @@ async def choose(
     if base_url:
         return await _first_at(base_url, environ)
     server = await detect(addresses=addresses)
-    return compatible(server.base_url, server.models[0]) if server else offline()
+    return TextCalls(compatible(server.base_url, server.models[0])) if server else offline()
 
 
 async def _first_at(base_url: str, environ: Mapping[str, str]) -> Model:
