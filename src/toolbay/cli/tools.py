@@ -167,8 +167,9 @@ async def _call(invoked: Invocation, name: str, words: list[str], text: str, how
     refuse_disabled(config, likely)
     # `server.tool` says which server it is; in a wrapped name it may be another than it seems.
     certain = bool(likely) and not name.startswith("mcp_")
-    for only in [likely] if certain else [likely, None] if likely and likely != servers else [None]:
-        async with opened(invoked, Opening(only=only, again=bool(likely) and only is None), config) as app:
+    looks = [likely] if certain else [likely, None] if likely and likely != servers else [None]
+    for only in looks:
+        async with opened(invoked, Opening(only=only, again=only is not looks[0]), config) as app:
             tool = chosen(name, app.registry.tools.values())
             if tool is not None:
                 return await _called(invoked, app, tool, parsed(words, text, tool.input_schema), how)
