@@ -15,11 +15,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 from uuid import uuid4
 
 from toolbay import artifacts as artifact_files
 from toolbay._aio import bounded
+from toolbay._lenient import as_objects, as_text
 from toolbay._redact import mask
 from toolbay._text import clean, line
 from toolbay.agent.approvals import Approvals, Approver, Remembered, Surroundings
@@ -239,9 +240,9 @@ class App:
             PromptInfo(
                 server=server,
                 name=item["name"],
-                title=line(_text(item, "title"), 200),
-                description=clean(_text(item, "description")),
-                arguments=tuple(_argument(entry) for entry in _dicts(item.get("arguments"))),
+                title=line(as_text(item.get("title")), 200),
+                description=clean(as_text(item.get("description"))),
+                arguments=tuple(_argument(entry) for entry in as_objects(item.get("arguments"))),
             )
             for server in self.servers
             if (listing := self.fleet.listing(server)) is not None
@@ -262,8 +263,8 @@ class App:
         for server in self.servers:
             listing = self.fleet.listing(server)
             if listing is not None:
-                found += [_resource(server, item, "uri") for item in listing.resources if _text(item, "uri")]
-                found += [_resource(server, item, "uriTemplate") for item in listing.templates if _text(item, "uriTemplate")]
+                found += [_resource(server, item, "uri") for item in listing.resources if as_text(item.get("uri"))]
+                found += [_resource(server, item, "uriTemplate") for item in listing.templates if as_text(item.get("uriTemplate"))]
         return found
 
     async def resource(self, server: str, uri: str) -> ToolResult:
@@ -361,22 +362,13 @@ def _resource(server: str, item: Json, key: str) -> ResourceInfo:
         server=server,
         name=item["name"],
         uri=item[key],
-        title=line(_text(item, "title"), 200),
-        description=clean(_text(item, "description")),
-        media_type=line(_text(item, "mimeType"), 100),
+        title=line(as_text(item.get("title")), 200),
+        description=clean(as_text(item.get("description"))),
+        media_type=line(as_text(item.get("mimeType")), 100),
         template=key == "uriTemplate",
     )
 
 
 def _argument(entry: Json) -> Json:
-    described = clean(_text(entry, "description"))
-    return {"name": _text(entry, "name"), "description": described, "required": entry.get("required") is True}
-
-
-def _dicts(value: object) -> list[Json]:
-    return [cast("Json", item) for item in cast("list[Any]", value) if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _text(item: Json, key: str) -> str:
-    value = item.get(key)
-    return value if isinstance(value, str) else ""
+    described = clean(as_text(entry.get("description")))
+    return {"name": as_text(entry.get("name")), "description": described, "required": entry.get("required") is True}

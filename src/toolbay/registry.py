@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, cast
@@ -21,6 +20,7 @@ from typing import Any, cast
 import anyio
 
 from toolbay import arguments as args
+from toolbay._nearest import nearest
 from toolbay._text import clean, excerpt, line
 from toolbay._weight import aside, heavy
 from toolbay.errors import CallTimeout, ConnectionLost, ServerError, ToolbayError
@@ -78,12 +78,12 @@ class Snapshot:
         ends = [known for known in self.tools if _plain(known).endswith("_" + wanted) or wanted.endswith("_" + _plain(known))]
         if ends:
             return min(ends, key=lambda known: (len(known), known))
-        close = get_close_matches(wanted, list(plain), n=1, cutoff=0.6)
+        close = nearest(wanted, plain)
         if close:
-            return plain[close[0]]
+            return plain[close]
         wires = {_plain(tool.wire_name): tool.name for tool in self.tools.values() if tool.wire_name}
-        close = get_close_matches(wanted, list(wires), n=1, cutoff=0.7)
-        return wires[close[0]] if close else None
+        close = nearest(wanted, wires, likeness=0.7)
+        return wires[close] if close else None
 
     @cached_property
     def index(self) -> Index:

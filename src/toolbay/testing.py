@@ -8,7 +8,6 @@ assert turn.text == "It is 3."
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
@@ -18,6 +17,7 @@ from typing import Any, TypeAlias, cast
 
 import anyio.lowlevel
 
+from toolbay._nearest import nearest
 from toolbay.agent.approvals import Answer, ApprovalRequest
 from toolbay.agent.context import validate
 from toolbay.errors import ModelError
@@ -135,8 +135,8 @@ class FakeTools:
         self.calls.append(ToolCall(id=context.call_id, name=name, arguments=arguments))
         tool = self._tools.get(name)
         if tool is None:
-            near = difflib.get_close_matches(name, self._tools, n=1)
-            return _refused(f"There is no tool {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+            near = nearest(name, self._tools)
+            return _refused(f"There is no tool {name!r}." + (f" Did you mean {near!r}?" if near else ""))
         if isinstance(arguments, str):
             return _refused(f"The arguments of {name} are not a JSON object: {arguments[:200]}")
         return await tool.invoke(arguments, context)

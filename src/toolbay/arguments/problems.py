@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Sequence
 from typing import Any, cast
 
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
+from toolbay._nearest import nearest
 from toolbay._schemas import Node
-from toolbay._text import clean
+from toolbay._text import line
 
 MAX_LENGTH = 200
 
@@ -18,10 +18,8 @@ MAX_LENGTH = 200
 def describe(error: ValidationError, schema: Node) -> str:
     """One error as `path: what is wrong.`, at most 200 characters. `schema` is the one that was judged by."""
     path, text = _told(error, schema, 0)
-    line = clean(f"{path_text(path)}: {text}").replace("\n", " ").replace("\t", " ")
-    if len(line) >= MAX_LENGTH:
-        line = f"{line[: MAX_LENGTH - 2]}…"
-    return line if line.endswith("?") else f"{line}."
+    told = line(f"{path_text(path)}: {text}", MAX_LENGTH - 1)
+    return told if told.endswith("?") else f"{told}."
 
 
 def path_text(path: Sequence[str | int]) -> str:
@@ -154,9 +152,9 @@ def is_other_kind(error: ValidationError) -> bool:
 
 def _unexpected(names: list[str], known: list[str]) -> str:
     text = f"has no argument named {_listed(names, limit=3)}"
-    near = difflib.get_close_matches(names[0][:100], known, n=1, cutoff=0.6) if names else []
+    near = nearest(names[0], known) if names else ""
     if near:
-        return f"{text}; did you mean {_json(near[0])}?"
+        return f"{text}; did you mean {_json(near)}?"
     return f"{text}; it takes {_listed(known)}" if known else f"{text}; it takes none"
 
 
@@ -189,4 +187,4 @@ def _json(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 40 else text[:39] + "…"
+    return line(text, 40)

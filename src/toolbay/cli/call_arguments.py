@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any, Final
 
+from toolbay._nearest import nearest
 from toolbay.errors import BadCall
 from toolbay.types import Json
 
@@ -55,9 +55,9 @@ def _refuse_slip(key: str, known: Json, schema: Json) -> None:
     """A key that the schema does not name goes to the server only where the schema lets it."""
     if not known or schema.get("additionalProperties") not in {False, None} or schema.get("patternProperties"):
         return
-    near = get_close_matches(key, known, n=1)
+    near = nearest(key, known)
     if near:
-        raise BadCall(f'There is no argument "{key}": did you mean "{near[0]}"? It takes {", ".join(known)}.')
+        raise BadCall(f'There is no argument "{key}": did you mean "{near}"? It takes {", ".join(known)}.')
 
 
 def _types(schema: Any) -> set[str]:

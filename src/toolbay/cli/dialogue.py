@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from toolbay._nearest import nearest
 from toolbay.cli import mentions, slash
 from toolbay.cli.invocation import Invocation
 from toolbay.cli.lines import overheard
@@ -66,7 +67,7 @@ class Dialogue:
             return
         prompt, rest = self._prompt(text[1:])
         if prompt is None:
-            near = slash.nearest(word, [*slash.COMMANDS, *(f"/{one.server}:{one.name}" for one in self.app.prompts())])
+            near = nearest(word, [*slash.COMMANDS, *(f"/{one.server}:{one.name}" for one in self.app.prompts())])
             raise BadCall(f"There is no command {one_line(word, 80)}: {f'did you mean {near}?' if near else '/help lists them.'}")
         name = f"{prompt.server}:{prompt.name}"
         rendered = await self.app.prompt(prompt.server, prompt.name, mentions.prompt_arguments(name, rest, prompt.arguments))

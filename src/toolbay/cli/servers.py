@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from toolbay._nearest import nearest
 from toolbay.cli.invocation import USAGE, CommandFailed, Invocation, invocation
 from toolbay.cli.terminal import plural
 from toolbay.errors import ConfigError
@@ -62,8 +62,8 @@ def known_server(config: Config, name: str) -> str:
 def no_such_server(name: str, known: Iterable[str]) -> ConfigError:
     """The error for a name that no server has: the nearest, or those that there are."""
     names = list(known)
-    near = get_close_matches(name, names, n=1)
-    hint = f'did you mean "{near[0]}"?' if near else (f"there are {', '.join(names)}." if names else "none are configured.")
+    near = nearest(name, names)
+    hint = f'did you mean "{near}"?' if near else (f"there are {', '.join(names)}." if names else "none are configured.")
     return ConfigError(f'There is no server "{name}": {hint}')
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
+from toolbay._nearest import nearest
 from toolbay.cli.keeping import conversation_of
 from toolbay.cli.terminal import plural
 from toolbay.cli.tools import NO_SERVERS, first_line
@@ -27,11 +27,6 @@ class Command:
     usage: str
     help: str
     run: Callable[[Dialogue, str], Awaitable[None]]
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The name that was probably meant, or nothing."""
-    return next(iter(get_close_matches(name, list(known), n=1)), "")
 
 
 async def _help(dialogue: Dialogue, _rest: str) -> None:

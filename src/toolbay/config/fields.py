@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from toolbay._nearest import nearest as most_alike
 from toolbay.config.models import Problem, Section
 
 _NOTE_PREFIXES = ("$", "_", "x-", "//", "#")
@@ -35,12 +36,10 @@ def is_note(key: str) -> bool:
 
 def nearest(key: str, known: Iterable[str]) -> str | None:
     """The known key that `key` was probably meant to be."""
-    import difflib  # noqa: PLC0415  # only where something is wrong
-
     folded = {name.replace("_", "").lower(): name for name in known}
     wanted = key.replace("_", "").replace("-", "").lower()
-    close = difflib.get_close_matches(wanted, folded, 1, 0.7) or [name for name in folded if _holds(wanted, name) or _holds(name, wanted)]
-    return folded[close[0]] if close else None
+    close = most_alike(wanted, folded, likeness=0.7) or next((name for name in folded if _holds(wanted, name) or _holds(name, wanted)), "")
+    return folded.get(close)
 
 
 def _holds(long: str, short: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from toolbay import _redact
+from toolbay._lenient import as_object
 from toolbay._text import visible
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.types import Json, Subject
@@ -132,13 +133,13 @@ def parameters(definition: Json) -> tuple[str, ...]:
     """One line for each parameter: its name, its type, whether it must be given, what is said of it."""
     listed = definition.get("arguments")
     if isinstance(listed, list):
-        entries = [_dict(entry) for entry in cast("list[Any]", listed)]
+        entries = [as_object(entry) for entry in cast("list[Any]", listed)]
         return tuple(_parameter(str(entry.get("name", "")), entry, entry.get("required") is True) for entry in entries[:PARAMETERS_SHOWN])
-    schema = _dict(definition.get("inputSchema"))
+    schema = as_object(definition.get("inputSchema"))
     required = schema.get("required")
     wanted = cast("list[Any]", required) if isinstance(required, list) else []
-    known = sorted(_dict(schema.get("properties")).items())[:PARAMETERS_SHOWN]
-    return tuple(_parameter(name, _dict(part), name in wanted) for name, part in known)
+    known = sorted(as_object(schema.get("properties")).items())[:PARAMETERS_SHOWN]
+    return tuple(_parameter(name, as_object(part), name in wanted) for name, part in known)
 
 
 def _parameter(name: str, part: Json, required: bool) -> str:
@@ -156,7 +157,3 @@ def as_json(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, sort_keys=True)
     except RecursionError:
         return "nested too deep to be shown"
-
-
-def _dict(value: object) -> Json:
-    return cast("Json", value) if isinstance(value, dict) else {}

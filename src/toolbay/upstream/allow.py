@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from toolbay._text import clean
+from toolbay._nearest import nearest
+from toolbay._text import line
 from toolbay.config.models import ServerConfig
 from toolbay.types import Kind
 from toolbay.upstream.naming import Key, wrapped
@@ -88,9 +88,9 @@ class _Offer:
         if other is not None:
             text += f"; it is a {other.kind.value}, so list it in {_FIELDS[other.kind]}"
         known = [name for key in mine for name in self._known(key)]
-        near = difflib.get_close_matches(entry, known, n=1, cutoff=0.4)
+        near = nearest(entry, known, likeness=0.4)
         if near:
-            text += f'; did you mean "{_shown(near[0])}"?'
+            text += f'; did you mean "{_shown(near)}"?'
         if not mine:
             return Unmatched(entry, field, f"{text}. It has no {kind.value}s.")
         listed = [f"{_shown(key.name)} ({self.wrapped(key)[0]})" for key in mine[:_SHOWN]]
@@ -103,6 +103,4 @@ class _Offer:
 
 
 def _shown(text: str) -> str:
-    """Text from elsewhere on one line, bounded."""
-    line = " ".join(clean(text).split())
-    return line if len(line) <= 80 else line[:79] + "…"
+    return line(text, 80)

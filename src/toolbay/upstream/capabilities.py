@@ -10,9 +10,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import cast
 
 from toolbay import arguments
+from toolbay._lenient import as_object, as_objects, as_text
 from toolbay._redact import redacted
 from toolbay._text import clean, line
 from toolbay._weight import aside, heavy
@@ -88,7 +89,7 @@ class Maker:
         name: str = item["name"]
         given = item.get("inputSchema")
         schema: Json = cast("Json", given) if isinstance(given, dict) else {"type": "object", "properties": {}}
-        if _dict(item.get("execution")).get("taskSupport") == "required":
+        if as_object(item.get("execution")).get("taskSupport") == "required":
             self._complaints.append(f"its tool {line(name, 80)!r} can only be run as a task, which is not offered, and is left out")
             return None
         call = ToolInvocation(self._connection, self._store, self._budget, item)
@@ -123,12 +124,10 @@ class Maker:
 
     def _prompt(self, item: Json) -> Offer | None:
         name: str = item["name"]
-        listed = item.get("arguments")
-        known = [_dict(entry) for entry in cast("list[Any]", listed)] if isinstance(listed, list) else []
-        known = [entry for entry in known if isinstance(entry.get("name"), str)]
+        known = [entry for entry in as_objects(item.get("arguments")) if isinstance(entry.get("name"), str)]
         schema: Json = {
             "type": "object",
-            "properties": {entry["name"]: {"type": "string", "description": _text(entry.get("description"))} for entry in known},
+            "properties": {entry["name"]: {"type": "string", "description": as_text(entry.get("description"))} for entry in known},
             "required": [entry["name"] for entry in known if entry.get("required") is True],
         }
 
@@ -148,8 +147,8 @@ class Maker:
         said: str = "",
         hints: Hints | None = None,
     ) -> Offer | None:
-        title = line(_text(item.get("title")) or _text(_dict(item.get("annotations")).get("title")), 200)
-        described = clean(_text(item.get("description")))[:DESCRIPTION_LIMIT].strip()
+        title = line(as_text(item.get("title")) or as_text(as_object(item.get("annotations")).get("title")), 200)
+        described = clean(as_text(item.get("description")))[:DESCRIPTION_LIMIT].strip()
         try:
             normalised = normalise(schema)
             parameters, lost = hygienic(normalised.parameters)
@@ -187,7 +186,7 @@ class ToolInvocation:
         self._name: str = item["name"]
         promised = item.get("outputSchema")
         self._output_schema: Json | None = cast("Json", promised) if isinstance(promised, dict) else None
-        self.hints = _hints(_dict(item.get("annotations")))
+        self.hints = _hints(as_object(item.get("annotations")))
 
     async def __call__(self, given: Json, context: CallContext) -> ToolResult:
         config = self._connection.config
@@ -304,11 +303,3 @@ def _hints(annotations: Json) -> Hints:
         idempotent=flag("idempotentHint", False),
         open_world=flag("openWorldHint", True),
     )
-
-
-def _dict(value: object) -> Json:
-    return cast("Json", value) if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

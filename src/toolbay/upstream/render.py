@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from toolbay import _media
+from toolbay._lenient import as_object
 from toolbay._redact import redacted
 from toolbay._text import clean, excerpt, line
 from toolbay._weight import HEAVY, aside, heavy
@@ -60,7 +61,7 @@ def tool_result(result: Json, *, output_problems: tuple[str, ...] = (), safe: Sa
 
 def resource_result(result: Json, uri: str, *, safe: Safe = str) -> Rendered:
     """The result of `resources/read` for `uri`. An answer without `contents` is an error."""
-    contents = _object(result).get("contents")
+    contents = as_object(result).get("contents")
     parts = Parts(safe)
     if not isinstance(contents, list):
         parts.note(f"the server's answer for {parts.said(uri, 500)} holds no contents")
@@ -70,7 +71,7 @@ def resource_result(result: Json, uri: str, *, safe: Safe = str) -> Rendered:
             parts.contents(content, of=uri)
         except Unreadable as problem:
             parts.note(f"a piece of this resource could not be read: {problem}")
-    return Rendered(parts.finished(), _object(result).get("isError") is True, None)
+    return Rendered(parts.finished(), as_object(result).get("isError") is True, None)
 
 
 def prompt_result(result: Json, *, safe: Safe = str) -> Rendered:
@@ -78,16 +79,16 @@ def prompt_result(result: Json, *, safe: Safe = str) -> Rendered:
 
     An answer without `messages` is an error.
     """
-    messages = _object(result).get("messages")
+    messages = as_object(result).get("messages")
     parts = Parts(safe)
     if not isinstance(messages, list):
         parts.note("the server's answer holds no messages")
         return Rendered(parts.finished(), is_error=True, structured=None)
     listed = cast("list[Any]", messages)
-    alone = len(listed) == 1 and _object(listed[0]).get("role") == "user"
+    alone = len(listed) == 1 and as_object(listed[0]).get("role") == "user"
     for message in listed:
         _add_message(message, parts, Parts(safe), named=not alone)
-    return Rendered(parts.finished(), _object(result).get("isError") is True, None)
+    return Rendered(parts.finished(), as_object(result).get("isError") is True, None)
 
 
 async def settle(rendered: Rendered, store: ArtifactStore, *, budget: int, safe: Safe = str) -> ToolResult:
@@ -148,7 +149,7 @@ def _safe_structure(structured: Any, safe: Safe) -> Any:
 
 def _unwrapped(result: Any) -> Json:
     """The result itself: servers from before the first release of the protocol put it into `toolResult`."""
-    fields = _object(result)
+    fields = as_object(result)
     inner = fields.get("toolResult")
     if inner is None or "content" in fields or "structuredContent" in fields:
         return fields
@@ -166,10 +167,6 @@ def _listed(content: Any) -> list[Any]:
     return cast("list[Any]", content) if isinstance(content, list) else [content]
 
 
-def _object(value: Any) -> Json:
-    return cast("Json", value) if isinstance(value, dict) else {}
-
-
 def _empty(structured: Any, parts: Parts) -> bool:
     """An empty structure adds nothing to content."""
     return structured in ({}, []) and bool(parts.parts)
@@ -183,7 +180,7 @@ def _add_structured(structured: Any, parts: Parts) -> None:
 
 
 def _add_message(message: Any, parts: Parts, inner: Parts, *, named: bool) -> None:
-    fields = _object(message)
+    fields = as_object(message)
     for block in _listed(fields.get("content")):
         inner.block(block)
     if not named:

@@ -45,6 +45,7 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
+from toolbay._lenient import as_object
 from toolbay._text import clean
 from toolbay._text import line as one_line
 from toolbay.config.models import TransportType
@@ -225,7 +226,9 @@ class Session:
         mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(offered, list) and known in offered]
         if not mutual:
             raise HandshakeFailed(f"it offers the protocol versions {offered!r}, of which this client knows none", retriable=False)
-        self._info = _server_info(mutual[-1], _dict(_dict(result.get("_meta")).get(SERVER_INFO_META_KEY)), result, self._opening.safe)
+        self._info = _server_info(
+            mutual[-1], as_object(as_object(result.get("_meta")).get(SERVER_INFO_META_KEY)), result, self._opening.safe
+        )
 
     async def _initialize(self) -> None:
         timeout = self._opening.config.startup_timeout
@@ -236,7 +239,7 @@ class Session:
         agreed = result.get("protocolVersion")
         if agreed not in HANDSHAKE_PROTOCOL_VERSIONS:
             raise HandshakeFailed(f"it chose the protocol version {agreed!r}, which this client does not know", retriable=False)
-        self._info = _server_info(str(agreed), _dict(result.get("serverInfo")), result, self._opening.safe)
+        self._info = _server_info(str(agreed), as_object(result.get("serverInfo")), result, self._opening.safe)
         await self._dispatcher.notify("notifications/initialized", None, {"headers": {MCP_PROTOCOL_VERSION_HEADER: str(agreed)}})
 
     def _capabilities(self) -> Json:
@@ -259,7 +262,7 @@ class Session:
         if isinstance(name, str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)
             if method == "tools/call" and name in self._param_headers:
-                headers.update(mcp_param_headers(self._param_headers[name], _dict(params.get("arguments"))))
+                headers.update(mcp_param_headers(self._param_headers[name], as_object(params.get("arguments"))))
         return {**params, "_meta": meta}, {"headers": headers}
 
     def _learn_headers(self, result: Json) -> Json:
@@ -269,7 +272,7 @@ class Session:
         kept: list[Any] = []
         tools: Any = result.get("tools")
         for item in tools if isinstance(tools, list) else ():  # pyright: ignore[reportUnknownVariableType]
-            tool = _dict(item)  # pyright: ignore[reportUnknownArgumentType]
+            tool = as_object(item)  # pyright: ignore[reportUnknownArgumentType]
             schema: Any = tool.get("inputSchema")
             if (reason := find_invalid_x_mcp_header(schema)) is not None:
                 _log.warning("%s: tool %r is left out: %s", self._opening.name, tool.get("name"), reason)
@@ -316,7 +319,7 @@ class Session:
     async def follow_changes(self) -> None:
         """Hold a change subscription open (2026-07-28); earlier servers send changes unasked."""
         offered = self._info.capabilities
-        wanted = {f"{kind}ListChanged": True for kind in SUBSCRIBED if _dict(offered.get(kind)).get("listChanged")}
+        wanted = {f"{kind}ListChanged": True for kind in SUBSCRIBED if as_object(offered.get(kind)).get("listChanged")}
         if not self._info.modern or not wanted:
             return
         delays = iter(RELISTEN_DELAYS)
@@ -333,10 +336,6 @@ class Session:
             await anyio.sleep(next(delays, RELISTEN_DELAYS[-1]))
 
 
-def _dict(value: object) -> Json:
-    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
-
-
 def _line(text: str, limit: int, safe: Callable[[str], str]) -> str:
     """What a server said, on one line. Secrets go before it is cut: a part of one would not be found again."""
     return one_line(safe(clean(text)), limit)
@@ -349,7 +348,7 @@ def _server_info(protocol: str, identity: Json, result: Json, safe: Callable[[st
         version=_line(str(identity.get("version") or ""), 50, safe),
         protocol=protocol,
         instructions=instructions if isinstance(instructions, str) else "",
-        capabilities=_dict(result.get("capabilities")),
+        capabilities=as_object(result.get("capabilities")),
     )
 
 
