@@ -321,6 +321,28 @@ async def test_the_event_loop_does_not_wait_for_heavy_arguments() -> None:
         assert max(lengths) <= 64_000, name
 
 
+async def test_a_heavy_schema_is_made_ready_beside_the_event_loop() -> None:
+    """SCH-3, SEC-29: thousands of properties, values or patterns; also where nothing comes of it."""
+    here = threading.get_ident()
+    values: list[Json] = [
+        {"enum": [f"v{i}" for i in range(50_000)]},
+        {"anyOf": [{"const": i} for i in range(5_000)]},
+        {"type": "object", "properties": {f"p{i}": {"pattern": f"^(a|b){{1,200}}{i}$"} for i in range(2_000)}},
+        {"$ref": "#/$defs/d0"},
+    ]
+    forking: Json = {f"d{level}": {"anyOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 500} for level in range(40)}
+    for value in values:
+        schema = Watched(type="object", properties={"a": value})
+        schema["$defs"] = forking | {"d40": {}}
+        registry, _ = registry_of(make(schema=schema))
+        assert not (await registry.call("mcp_fs_read", {}, CONTEXT)).is_error
+        assert schema.threads - {here}
+    small = Watched(type="object", properties={"a": {"type": "string"}})
+    registry, _ = registry_of(make(schema=small))
+    assert not (await registry.call("mcp_fs_read", {}, CONTEXT)).is_error
+    assert small.threads == {here}
+
+
 @pytest.mark.parametrize(
     "odd",
     [
