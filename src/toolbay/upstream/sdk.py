@@ -226,9 +226,7 @@ class Session:
         mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(offered, list) and known in offered]
         if not mutual:
             raise HandshakeFailed(f"it offers the protocol versions {offered!r}, of which this client knows none", retriable=False)
-        self._info = _server_info(
-            mutual[-1], as_object(as_object(result.get("_meta")).get(SERVER_INFO_META_KEY)), result, self._opening.safe
-        )
+        self._info = _server_info(mutual[-1], _identity(result), result, self._opening.safe)
 
     async def _initialize(self) -> None:
         timeout = self._opening.config.startup_timeout
@@ -334,6 +332,10 @@ class Session:
                     return
             delays = iter(RELISTEN_DELAYS) if anyio.current_time() - started >= RELISTEN_STABLE else delays
             await anyio.sleep(next(delays, RELISTEN_DELAYS[-1]))
+
+
+def _identity(discovered: Json) -> Json:
+    return as_object(as_object(discovered.get("_meta")).get(SERVER_INFO_META_KEY))
 
 
 def _line(text: str, limit: int, safe: Callable[[str], str]) -> str:
