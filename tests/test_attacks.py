@@ -213,7 +213,7 @@ async def test_attack_25_a_server_is_offered_no_sampling_and_gets_none(tmp_path:
 
 
 async def test_attack_27_an_answer_reaches_only_the_call_that_it_belongs_to() -> None:
-    """CVE-2026-25536: many calls at once, each with its own answer; an answer to no call of ours is nobody's."""
+    """P11, CAL-1: many calls at once, each with its own answer; an answer to no call of ours is nobody's."""
     async with linked(raw("--late", "slow", "--string-ids")) as link:
         answers: dict[int, str] = {}
 
