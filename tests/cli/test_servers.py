@@ -257,3 +257,15 @@ def test_a_tab_in_yaml_is_named(tmp_path: Path) -> None:
     """CFG-6: what YAML's own sentence leaves out is the mend."""
     (tmp_path / "toolbay.yaml").write_text("tools:\n\tmcpServers: {}\n")
     assert "indent with spaces" in toolbay("config", "check", cwd=tmp_path).stderr
+
+
+def test_check_names_packages_without_a_version(tmp_path: Path) -> None:
+    """SEC row 16: what would run another program tomorrow is said, and is no fault of the file."""
+    entries = {"loose": {"command": "npx", "args": ["-y", "@scope/server"]}, "tight": {"command": "uvx", "args": ["server==1.2.3"]}}
+    (tmp_path / "toolbay.json").write_text(json.dumps({"mcpServers": entries}))
+    done = toolbay("config", "check", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "loose runs whatever version of @scope/server is the newest: write one, as in @scope/server@1.2.3" in done.stderr
+    assert "tight" not in done.stderr
+    told = json.loads(toolbay("config", "check", "--json", cwd=tmp_path).stdout)
+    assert told["unpinned"] == [{"server": "loose", "package": "@scope/server"}]

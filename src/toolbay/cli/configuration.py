@@ -61,6 +61,7 @@ def show(
 @group.command("check", help="Tell every fault with its place and its mend.")
 def check(context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     from toolbay.config import load  # noqa: PLC0415
+    from toolbay.config.launchers import unpinned  # noqa: PLC0415
     from toolbay.config.models import InvalidServer  # noqa: PLC0415
     from toolbay.lock import FILE_NAME, Lock  # noqa: PLC0415
 
@@ -69,6 +70,8 @@ def check(context: typer.Context, as_json: Annotated[bool, typer.Option("--json"
     config = load(invoked.config_path)
     servers = config.tools.mcp_servers
     broken = {name: server.reason for name, server in servers.items() if isinstance(server, InvalidServer)}
+    sound = {name: server for name, server in servers.items() if not isinstance(server, InvalidServer)}
+    loose = {name: package for name, server in sound.items() if (package := unpinned(server))}
     lock = Lock.load(config.path.parent / FILE_NAME if config.path else None)
     failed = FAILED if broken or lock.fault else DONE
     if as_json:
@@ -76,7 +79,13 @@ def check(context: typer.Context, as_json: Annotated[bool, typer.Option("--json"
         problems += [{"where": FILE_NAME, "text": lock.fault}] if lock.fault else []
         invalid = [{"server": name, "text": reason} for name, reason in broken.items()]
         terminal.json(
-            {"path": str(config.path) if config.path else None, "problems": problems, "invalid": invalid, "servers": len(servers)}
+            {
+                "path": str(config.path) if config.path else None,
+                "problems": problems,
+                "invalid": invalid,
+                "unpinned": [{"server": name, "package": package} for name, package in loose.items()],
+                "servers": len(servers),
+            }
         )
         raise typer.Exit(failed)
     for name, reason in broken.items():
@@ -88,9 +97,16 @@ def check(context: typer.Context, as_json: Annotated[bool, typer.Option("--json"
     where = str(config.path) if config.path else "no configuration file"
     counted = f"{plural(len(servers), 'server')}, {len(broken)} invalid, {plural(len(config.problems), 'warning')}"
     terminal.write(f"{where}: {counted}", "" if failed or config.problems else GREEN)
+    for name, package in loose.items():
+        terminal.say(f"({name} runs whatever version of {package} is the newest: write one, as in {_example(package)})", DIM)
     if servers and not lock.is_present:
         terminal.say(UNPINNED_HINT, DIM)
     raise typer.Exit(failed)
+
+
+def _example(package: str) -> str:
+    name = package[0] + package[1:].partition("@")[0].partition("=")[0].rstrip("<>!~")
+    return f"{name}@1.2.3"
 
 
 @group.command("schema", help="The JSON Schema of the configuration file, for editors.")

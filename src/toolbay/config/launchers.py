@@ -1,0 +1,57 @@
+"""Launchers that download a package each time: whether the entry says which version. Pure.
+
+A package without a version is whatever its owner published last, and runs with the rights of who starts it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from toolbay.config.models import ServerConfig, TransportType
+
+_NPM = frozenset({"npx", "bunx"})
+_PYPI = frozenset({"uvx"})
+_WITH_VALUE = frozenset({"-c", "--call", "--index-url", "--python", "-p", "--with", "--registry", "--cache"})
+"""Options whose value follows as a word of its own."""
+_EXACT = re.compile(r"v?\d+(?:\.\d+)+[\w.+-]*")
+
+
+def unpinned(config: ServerConfig) -> str:
+    """The package that the entry's launcher would take in any version; empty where there is none, or its version is exact.
+
+    What is no package of a registry (a path, an address) is not judged.
+    """
+    if config.type is not TransportType.STDIO:
+        return ""
+    launcher = PurePath(config.command).name.removesuffix(".cmd").removesuffix(".exe")
+    if launcher in _NPM:
+        return _loose(_package(config.args, named=("-p", "--package")), "@")
+    if launcher in _PYPI:
+        return _loose(_package(config.args, named=("--from",)), "==", "@")
+    return ""
+
+
+def _package(args: tuple[str, ...], *, named: tuple[str, ...]) -> str:
+    """What is to be downloaded: the value of one of `named`, else the first word that is no option."""
+    words = iter(args)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in named:
+            return value if equals else next(words, "")
+        if not word.startswith("-"):
+            return word
+        if word in _WITH_VALUE:
+            next(words, None)
+    return ""
+
+
+def _loose(package: str, *marks: str) -> str:
+    if not package or package.startswith((".", "/", "~")) or "://" in package:
+        return ""
+    # The first character may be the @ of a scope, which is no version's.
+    for mark in marks:
+        name, found, version = package[1:].rpartition(mark)
+        if found and name and _EXACT.fullmatch(version):
+            return ""
+    return package

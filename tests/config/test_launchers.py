@@ -1,0 +1,68 @@
+"""Packages without a version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from toolbay.config import load
+from toolbay.config.launchers import unpinned
+from toolbay.config.models import ServerConfig, TransportType
+from toolbay.errors import ConfigError
+
+
+def entry(command: str, *args: str) -> ServerConfig:
+    return ServerConfig(type=TransportType.STDIO, command=command, args=args)
+
+
+@pytest.mark.parametrize(
+    ("words", "package"),
+    [
+        ("npx -y @scope/server", "@scope/server"),
+        ("npx -y @scope/server@latest /folder", "@scope/server@latest"),
+        ("npx -y @scope/server@^1.2.3", "@scope/server@^1.2.3"),
+        ("npx -y @scope/server@1.2.3 /folder", ""),
+        ("npx --yes server@2026.1.4-beta.1", ""),
+        ("/usr/bin/npx --package=server other", "server"),
+        ("npx -p server@1.0.0 -- other", ""),
+        ("npx.cmd server", "server"),
+        ("npx ./server", ""),
+        ("bunx server", "server"),
+        ("uvx mcp-server-time", "mcp-server-time"),
+        ("uvx mcp-server-time==2026.1.2", ""),
+        ("uvx mcp-server-time@2026.1.2", ""),
+        ("uvx --python 3.12 mcp-server-time", "mcp-server-time"),
+        ("uvx --from mcp-server-time>=2 tool", "mcp-server-time>=2"),
+        ("uvx --from mcp-server-time==2026.1.2 tool", ""),
+        ("uvx --from git+https://example.com/x.git tool", ""),
+        ("npx", ""),
+        ("node server.js", ""),
+    ],
+)
+def test_attack_16_a_package_without_an_exact_version_is_found(words: str, package: str) -> None:
+    """SEC row 16: whoever owns the package decides what runs tomorrow."""
+    command, *args = words.split()
+    assert unpinned(entry(command, *args)) == package
+
+
+def test_a_server_behind_an_address_launches_nothing() -> None:
+    """SEC row 16: only commands download packages."""
+    assert unpinned(ServerConfig(type=TransportType.HTTP, url="https://example.com/npx")) == ""
+
+
+def test_the_entries_of_real_configurations_are_judged_without_complaint(shared_data: Path) -> None:
+    """SEC row 16, CFG-6: what people write; the numbers are printed."""
+    judged = loose = 0
+    for file in sorted((shared_data / "configs").glob("*.json")):
+        try:
+            config = load(file)
+        except ConfigError:
+            continue
+        for server in config.tools.mcp_servers.values():
+            if isinstance(server, ServerConfig):
+                judged += 1
+                loose += bool(unpinned(server))
+    print(f"entries: {judged}, without an exact version: {loose}")
+    assert judged > 50
+    assert 0 < loose < judged
