@@ -59,6 +59,14 @@ class Diagnostics:
     stderr: Callable[[], tuple[str, ...]] = tuple
     stray: Callable[[], tuple[str, ...]] = tuple
     """The last lines on stdout that were no protocol messages (TRA-7)."""
+    spawned: float | None = None
+    """When its process had been started, on the loop's clock."""
+    spoke: Callable[[], float | None] = lambda: None
+    """When the first byte of its output came, on the loop's clock."""
+    exit_code: Callable[[], int | None] = lambda: None
+    """How its process ended by itself (negative: by which signal); None while it runs, and where it was ended here."""
+    on_message: Callable[[bool, Json], None] | None = None
+    """Called with each message: whether it is ours, and the message. A copy is made of each, so this is for who looks for a fault."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

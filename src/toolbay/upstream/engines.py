@@ -9,6 +9,7 @@ import importlib
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import anyio
 import anyio.to_thread
 
 from toolbay.config.models import TransportType
@@ -29,7 +30,9 @@ async def official(opening: Opening) -> AsyncGenerator[Engine]:
         child = None
         if opening.config.type is TransportType.STDIO:
             child = await stack.enter_async_context(spawn(confined(prepare(opening.config, opening.environ), opening.config)))
-            opening.diagnostics.pid = child.pid
+            opening.diagnostics.pid, opening.diagnostics.spawned = child.pid, anyio.current_time()
             opening.diagnostics.stderr = lambda: child.stderr.lines
+            opening.diagnostics.spoke = lambda: child.spoke
+            opening.diagnostics.exit_code = lambda: child.ended
         sdk = await anyio.to_thread.run_sync(importlib.import_module, "toolbay.upstream.sdk")
         yield await stack.enter_async_context(sdk.session(opening, child))

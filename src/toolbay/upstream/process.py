@@ -52,6 +52,9 @@ class Child:
         self.stderr = Ring()
         self.exited = anyio.Event()
         """Set as soon as the server itself has ended, even where a grandchild still holds its pipes."""
+        self.spoke: float | None = None
+        """When the first byte of its output was read, on the loop's clock."""
+        self._stopped = False
 
     @property
     def pid(self) -> int:
@@ -60,6 +63,11 @@ class Child:
     @property
     def returncode(self) -> int | None:
         return self._hold.returncode
+
+    @property
+    def ended(self) -> int | None:
+        """The return code of a child that ended by itself; None for one that runs, and for one that `stop` found running."""
+        return None if self._stopped else self.returncode
 
     async def send(self, data: bytes) -> None:
         """Write all of `data` to its input.
@@ -77,7 +85,9 @@ class Child:
             anyio.EndOfStream: there will be no more.
         """
         assert self._process.stdout is not None
-        return await self._process.stdout.receive(256 * 1024)
+        data = await self._process.stdout.receive(256 * 1024)
+        self.spoke = anyio.current_time() if self.spoke is None else self.spoke
+        return data
 
     def describe_end(self) -> str:
         """How it ended, for people: the exit code or signal, and the last lines of stderr."""
@@ -93,6 +103,7 @@ class Child:
 
     async def stop(self) -> None:
         """End it and all that it started: close its input, wait, SIGTERM, wait, SIGKILL. Bounded; raises only what cancels it."""
+        self._stopped = self._stopped or self.returncode is None
         with anyio.CancelScope(shield=True):
             try:
                 await self._end()

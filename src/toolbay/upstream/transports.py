@@ -6,7 +6,7 @@ that the other end is gone, and why.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
@@ -23,6 +23,7 @@ from toolbay.config.models import ServerConfig, TransportType
 from toolbay.errors import BadCall, ConnectionLost, ToolbayError
 from toolbay.net import http
 from toolbay.net.guard import Policy
+from toolbay.types import Json
 from toolbay.upstream.engine import Opening
 from toolbay.upstream.faults import Faults
 from toolbay.upstream.ledger import Ledger
@@ -98,6 +99,45 @@ class Watched:
         await self.aclose()
 
 
+class Overheard:
+    """One of a transport's streams, with each message told to who looks for a fault."""
+
+    def __init__(self, inner: Any, told: Callable[[bool, Json], None]) -> None:
+        self._inner = inner
+        self._told = told
+
+    async def receive(self) -> Incoming:
+        item: Incoming = await self._inner.receive()
+        self._tell(item, ours=False)
+        return item
+
+    async def send(self, item: SessionMessage, /) -> None:
+        self._tell(item, ours=True)
+        await self._inner.send(item)
+
+    def _tell(self, item: Incoming, *, ours: bool) -> None:
+        if isinstance(item, SessionMessage):
+            self._told(ours, item.message.model_dump(mode="json", by_alias=True, exclude_unset=True))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def __aiter__(self) -> Overheard:
+        return self
+
+    async def __anext__(self) -> Incoming:
+        try:
+            return await self.receive()
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
 @asynccontextmanager
 async def connect(opening: Opening, child: Child | None, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
     """The streams of the server's transport. For stdio the child is already running and is not ended here."""
@@ -109,7 +149,9 @@ async def connect(opening: Opening, child: Child | None, ledger: Ledger, line: L
     else:
         opened = _over_http(opening, ledger, line)
     async with opened as (read, write):
-        yield Watched(read, ledger, line), write
+        watched = Watched(read, ledger, line)
+        notes = opening.diagnostics.on_message
+        yield (watched, write) if notes is None else (Overheard(watched, notes), Overheard(write, notes))
 
 
 @asynccontextmanager
