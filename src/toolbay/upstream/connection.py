@@ -17,16 +17,17 @@ import anyio
 from toolbay._aio import first_of
 from toolbay._text import clean, excerpt, line
 from toolbay.config.models import ServerConfig
-from toolbay.errors import AuthRequired, CallTimeout, ConnectionFailed, ConnectionLost, ToolbayError
+from toolbay.errors import AuthRequired, CallTimeout, ConnectionLost, ToolbayError
 from toolbay.events import Events, ServerChanged, ServerLog
 from toolbay.types import Json, Progress, Subject
 from toolbay.upstream import listing as listings
 from toolbay.upstream.attempts import at_most_once
+from toolbay.upstream.breaker import Breaker
 from toolbay.upstream.engine import Budget, Diagnostics, Engine, OpenEngine, Opening, ServerInfo
 from toolbay.upstream.engines import official
-from toolbay.upstream.failures import explain, last_reason
+from toolbay.upstream.failures import explain, last_reason, may_come_back, unavailable
 from toolbay.upstream.listing import Listing, Refresh
-from toolbay.upstream.state import SETTLED, Backoff, Happening, State, after
+from toolbay.upstream.state import ABSENT, SETTLED, Happening, State, after
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that leaving an engine may take (I7)."""
@@ -49,14 +50,18 @@ class Connection:
         open_engine: OpenEngine = official,
         environ: Mapping[str, str] | None = None,
         safe: Callable[[str], str] = str,
+        remembered: Listing | None = None,
     ) -> None:
+        """`remembered` is what the server listed in an earlier run: it is offered until the server has said what it lists now."""
         self.name = name
         self.config = config
         """Replace it to change timeouts and filters without a reconnect; a changed connection needs a new `Connection`."""
         self.state = State.IDLE
         self.error: ToolbayError | None = None
-        self.listing: Listing | None = None
-        """What the server offered when it was last asked; kept while it is being brought back."""
+        self.listing = remembered
+        """What the server offered when it was last asked; kept while it is being brought back, None where it is given up."""
+        self.remembered = remembered is not None
+        """Whether `listing` is of an earlier run, and not yet the server's own."""
         self.on_listing: Callable[[], None] = lambda: None
         """Called when `listing` has changed; must be quick. What it raises is logged."""
         self.on_change: Callable[[], None] = lambda: None
@@ -68,6 +73,8 @@ class Connection:
         self.diagnostics = Diagnostics()
         self.seconds = 0.0
         """How long the last start took."""
+        self.starts = 0
+        """How often it was started, or that was tried."""
         self._events = events
         self._open_engine = open_engine
         self._environ = environ
@@ -82,6 +89,9 @@ class Connection:
         self._idle = anyio.Event()
         self._closed = anyio.Event()
         self._opening: anyio.CancelScope | None = None
+        self._breaker = Breaker()
+        self._retry_at: float | None = None
+        self._tried = False
 
     # -- what others may ask ------------------------------------------------------------------------------------------
 
@@ -92,18 +102,45 @@ class Connection:
             self._opening.cancel()  # a server that hangs in its handshake is not waited for
 
     def start(self) -> None:
-        """Ask for another attempt where the last ones failed, or at once where one is due later. Nothing happens in other states."""
-        if self.state in (State.FAILED, State.NEEDS_AUTH, State.WAITING):
+        """Ask for an attempt at once where the last one failed, with a clean record. Nothing happens in other states."""
+        if self.state in (State.FAILED, State.NEEDS_AUTH, State.WAITING, State.PAUSED):
+            self._breaker.reset()
+            self._tried = False
             # The state changes here and now, so that who asks can wait for what comes of it.
-            self._to(Happening.RETRY_DUE if self.state is State.WAITING else Happening.START)
+            self._to(Happening.START)
             self._again.set()
+
+    @property
+    def retry_in(self) -> float | None:
+        """Seconds until the next attempt, where one is due by itself."""
+        return None if self._retry_at is None else max(self._retry_at - anyio.current_time(), 0.0)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last start, or the last loss, has come to a result: it is ready, or an attempt has failed since.
+
+        Further attempts may follow by themselves; nobody who wants a first result needs to wait for them.
+        """
+        return self._tried or self.state in SETTLED
+
+    def retire(self) -> None:
+        """Another connection has this name now: what becomes of this one is no news of that server any more."""
+        self._events = Events()
+        self.on_listing = self.on_change = lambda: None
+
+    async def wait_idle(self) -> None:
+        """Return when no request is under way."""
+        while self._under_way:
+            if self._idle.is_set():
+                self._idle = anyio.Event()
+            await self._idle.wait()
 
     async def wait_closed(self) -> None:
         await self._closed.wait()
 
     async def wait_settled(self) -> None:
-        """Return as soon as the server is ready, or has failed."""
-        while self.state not in SETTLED:
+        """Return as soon as the server is `settled`."""
+        while not self.settled:
             await self._changed.wait()
 
     async def request(
@@ -122,7 +159,7 @@ class Connection:
         share one deadline, the budget's: whoever waited for the server, or lost an attempt, gets what is left of `timeout`.
 
         Raises:
-            ConnectionFailed: the server is not there and could not be brought back.
+            ConnectionFailed: the server is not there, and the next attempt to bring it back, if any, lies past the deadline.
             BadCall: `admit` said no.
             ConnectionLost, CallTimeout, ServerError, CallError: as `Engine.request`.
         """
@@ -155,8 +192,8 @@ class Connection:
         patience = max(deadline - anyio.current_time(), 0.0)
         with anyio.move_on_after(patience):
             while self.state is not State.READY or self._engine is None or self._engine.died.is_set():
-                if self.state in (State.FAILED, State.NEEDS_AUTH, State.CLOSED):
-                    raise _unavailable(self)
+                if self.state in ABSENT or (self._retry_at is not None and self._retry_at > deadline):
+                    raise unavailable(self.name, self.error, closed=self.state is State.CLOSED, retry_after=self.retry_in)
                 await self._changed.wait()
             return self._engine
         raise CallTimeout(f"{self.name} was not ready within {patience:.3g} s", sent=False)
@@ -172,42 +209,31 @@ class Connection:
 
     async def run(self) -> None:
         """Own the server until `stop`: connect, stay, notice the end, bring it back."""
-        failures = 0
         try:
             self._to(Happening.START)
             while not self._stop.is_set():
-                ready_for = await self._own()
-                if self._stop.is_set():
-                    break
-                backoff = Backoff(self.config.restart)
-                failures = 0 if backoff.is_stable(ready_for) else failures + 1
-                if self.state is State.WAITING and backoff.gives_up(failures):
-                    self._to(Happening.GAVE_UP)
-                if self.state is State.WAITING:
-                    await self._wait(backoff.delay(failures - 1, random.random()))  # noqa: S311 - jitter is no secret
-                else:
-                    failures, self.listing = 0, None
-                    _tell(self.name, self.on_listing)
-                    await self._wait(None)
+                await self._own()
+                if not self._stop.is_set():
+                    await self._wait()
         finally:
-            self.listing = None
             try:
                 self._to(Happening.STOP)
             finally:
                 self._closed.set()
 
-    async def _wait(self, seconds: float | None) -> None:
+    async def _wait(self) -> None:
         """Until the next attempt is due, or somebody asks for one."""
-        with anyio.move_on_after(seconds):
+        with anyio.move_on_after(self.retry_in):
             await first_of(self._stop, self._again)
         self._again = anyio.Event()
-        if self.state is State.WAITING and not self._stop.is_set():
+        if self.state in (State.WAITING, State.PAUSED) and not self._stop.is_set():
             self._to(Happening.RETRY_DUE)
 
-    async def _own(self) -> float:
-        """One session from start to end; how many seconds it was ready. Sets the state that follows."""
+    async def _own(self) -> None:
+        """One session from start to end. Sets the state that follows."""
         started = anyio.current_time()
-        was_ready = 0.0
+        ready_at: float | None = None
+        self.starts += 1
         # One scope around the session's whole life: scopes must end in the order of their beginning, and the engine's own
         # begin inside this one. Its deadline is the start's at first, then none, then the close's.
         scope = self._opening = anyio.CancelScope(deadline=started + self.config.startup_timeout)
@@ -218,11 +244,12 @@ class Connection:
         try:
             with scope:
                 async with self._open_engine(self._opened()) as engine:
-                    self.listing = await listings.read(engine, self.safe)
+                    listing = await listings.read(engine, self.safe)
                     scope.deadline, self._opening = float("inf"), None
                     self._engine, self.info = engine, _masked(engine.info, self.safe)
-                    self.seconds = anyio.current_time() - started
-                    was_ready = anyio.current_time()
+                    ready_at = anyio.current_time()
+                    self.seconds = ready_at - started
+                    self.listing, self.remembered, self._tried = listing, False, False
                     self._to(Happening.CONNECTED)
                     _tell(self.name, self.on_listing)
                     if (denied := await self._refresh.during(engine, self._stop, took=self._took)) is not None:
@@ -233,14 +260,12 @@ class Connection:
             failure = error
         finally:
             self._engine = self._opening = None
-        if self._stop.is_set():
-            return 0.0
-        if was_ready:
-            if denied is None:
-                self._lost(died, failure)
-            return anyio.current_time() - was_ready
-        self._failed(failure, timed_out=scope.cancelled_caught)
-        return 0.0
+        if self._stop.is_set() or denied is not None:
+            return
+        if ready_at is None:
+            self._failed(failure, timed_out=scope.cancelled_caught)
+        else:
+            self._lost(died, failure, ready_for=anyio.current_time() - ready_at)
 
     def _opened(self) -> Opening:
         return Opening(
@@ -269,22 +294,43 @@ class Connection:
         elif method == "notifications/message":
             self._events.publish(_said(self, params))
 
-    def _lost(self, died: Engine | None, failure: BaseException | None) -> None:
+    def _lost(self, died: Engine | None, failure: BaseException | None, *, ready_for: float) -> None:
         reason = last_reason(self.name, died.last_words() if died is not None else None, failure, self.safe)
         self.error = ConnectionLost(self.safe(f"{self.name} went away{f': {reason}' if reason else ''}"), server=self.name)
-        self._to(Happening.LOST)
+        self._to(self._follows(ready_for))
 
     def _failed(self, failure: BaseException | None, *, timed_out: bool) -> None:
         self.error = explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self.safe)
-        self._to(_follows(self.error, retrying=self.listing is not None))
+        self._tried = True
+        if isinstance(self.error, AuthRequired):
+            self._to(Happening.AUTH_REQUIRED)
+        else:
+            self._to(self._follows(None) if may_come_back(self.error) else Happening.GAVE_UP)
+
+    def _follows(self, ready_for: float | None) -> Happening:
+        """What the record of failures makes of one more."""
+        now = anyio.current_time()
+        jitter = random.random()  # noqa: S311 - jitter is no secret
+        following = self._breaker.failed(self.config.restart, at=now, ready_for=ready_for, jitter=jitter)
+        if following is None:
+            return Happening.GAVE_UP
+        self._retry_at = now + following.seconds
+        return Happening.TRIPPED if following.paused else Happening.LOST
 
     def _to(self, happening: Happening) -> None:
         before, self.state = self.state, after(self.state, happening)
+        if self.state not in (State.WAITING, State.PAUSED):
+            self._retry_at = None
+        if self.state is State.READY:
+            self.error = None
+        withdrawn = self.state in ABSENT and self.listing is not None
+        if withdrawn:
+            self.listing, self.remembered = None, False
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
         _tell(self.name, self.on_change)
-        if self.state in (State.READY, State.CONNECTING):
-            self.error = None if self.state is State.READY else self.error
+        if withdrawn:
+            _tell(self.name, self.on_listing)
         if self.state is not before:
             self._events.publish(_told(self))
 
@@ -304,13 +350,6 @@ def _tell(name: str, listener: Callable[[], None]) -> None:
         _log.exception("%s: a change of it could not be passed on", name)
 
 
-def _follows(error: ToolbayError, *, retrying: bool) -> Happening:
-    """What a start that failed means for a server that was ready once (`retrying`) or never."""
-    if isinstance(error, AuthRequired):
-        return Happening.AUTH_REQUIRED
-    return Happening.LOST if retrying and getattr(error, "retriable", True) else Happening.REFUSED
-
-
 def _masked(info: ServerInfo, safe: Callable[[str], str]) -> ServerInfo:
     return replace(info, name=safe(info.name), version=safe(info.version), instructions=safe(info.instructions))
 
@@ -318,22 +357,12 @@ def _masked(info: ServerInfo, safe: Callable[[str], str]) -> ServerInfo:
 def _told(connection: Connection) -> ServerChanged:
     """The state as an event for people."""
     state, listing = connection.state, connection.listing
-    shown = connection.error if state in (State.FAILED, State.WAITING, State.NEEDS_AUTH) else None
+    shown = connection.error if state in (State.FAILED, State.WAITING, State.PAUSED, State.NEEDS_AUTH) else None
     return ServerChanged(
         server=connection.name,
         state=state.value,
         error=str(shown or ""),
         tools=len(listing.tools) if listing else 0,
         seconds=connection.seconds if state is State.READY else 0.0,
+        retry_in=connection.retry_in,
     )
-
-
-def _unavailable(connection: Connection) -> ToolbayError:
-    """Why nothing can be called. An error of its own for each caller: one that is raised again keeps all its callers' frames."""
-    name, error = connection.name, connection.error
-    if connection.state is State.CLOSED:
-        return ConnectionFailed(f"{name} has been closed", server=name)
-    if isinstance(error, ConnectionFailed):
-        return type(error)(str(error), server=name, retriable=error.retriable)
-    # A server that was lost and given up: what was lost with it was another call, nothing of this one was sent.
-    return ConnectionFailed(str(error) if error else f"{name} is not connected", server=name)
