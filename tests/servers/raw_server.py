@@ -2,6 +2,9 @@
 
 It speaks `initialize` of 2025-11-25, lists and calls tools, and answers -32601 to all else (so also to the probe of newer clients).
 Standard library only: it starts in some tens of milliseconds, and nothing in it mends what a test wants broken.
+
+WHAT in an argument is a method (`initialize`, `tools/list`) or the name of a tool. Of a tool's call the effect comes first and
+the fault after it, but for `--die-before`. `{secret}` in a TEXT is the value of FAULT_SECRET in the environment.
 """
 
 from __future__ import annotations
@@ -34,8 +37,26 @@ def arguments() -> argparse.Namespace:
     add("--die-on", action="append", default=[], metavar="TOOL", help="let the call act, then die without an answer")
     add("--die-once", metavar="FILE", help="with --die-on: only if FILE is not there yet; it is made")
     add("--error", action="append", default=[], metavar="TOOL=CODE", help="answer a call with this JSON-RPC error code")
+    add("--die-before", action="append", default=[], metavar="WHAT", help="die when it is asked, before anything is done")
+    add("--cut", action="append", default=[], metavar="WHAT=BYTES", help="die after so many bytes of the answer; negative: from its end")
+    add("--stall", action="append", default=[], metavar="WHAT=BYTES", help="write so many bytes of the answer, then nothing any more")
+    add("--once", metavar="FILE", help="faults of an answer only while FILE is not there; the first of them makes it")
+    add("--big", action="append", default=[], metavar="TOOL=BYTES", help="answer with a text of so many characters")
+    add("--endless", action="append", default=[], metavar="WHAT", help="begin to answer with a line that never ends")
+    add("--bad-bytes", action="append", default=[], metavar="TOOL", help="answer with bytes in the text that are no UTF-8")
+    add("--other-id", action="append", default=[], metavar="TOOL=ID", help="answer under this id (JSON) first, then under the right one")
+    add("--twice", action="append", default=[], metavar="TOOL", help="answer two times")
+    add("--deaf-after", metavar="METHOD", help="after the answer to this method read nothing any more")
+    add("--close-stdin-after", metavar="METHOD", help="after the answer to this method close the input")
+    add("--greet", type=int, default=0, metavar="BYTES", help="so many bytes of text lines before the first answer")
+    add("--flood-stderr", type=int, default=0, metavar="BYTES", help="so many bytes to standard error at the start of every call")
+    add("--binary-stderr", action="store_true", help="what goes to standard error are random bytes without line ends")
+    add("--close-stderr", action="store_true", help="close standard error at the start")
+    add("--exit-after", type=float, metavar="SECONDS", help="exit with code 3 so long after the handshake")
+    add("--serial", type=float, metavar="SECONDS", help="take calls one after another, each for so long")
+    add("--drop", type=int, default=0, metavar="N", help="never answer every Nth call")
     add("--exit-at-start", type=int, metavar="CODE", help="exit at once")
-    add("--stderr", metavar="TEXT", help="write this line to standard error at the start")
+    add("--stderr", metavar="TEXT", action="append", default=[], help="write this line to standard error at the start")
     add("--slow-start", type=float, default=0.0, metavar="SECONDS", help="wait before reading anything")
     add("--string-ids", action="store_true", help="answer with the ids as text")
     add("--pollute", type=int, default=0, metavar="N", help="so many lines that are no JSON-RPC before every answer")
@@ -46,10 +67,16 @@ def arguments() -> argparse.Namespace:
     add("--ignore-eof", action="store_true", help="live on after the end of input")
     add("--ignore-sigterm", action="store_true", help="do not end on SIGTERM")
     add("--spawn-child", action="store_true", help="start a process of our own that outlives its input; its pid is an effect: child PID")
-    add("--effects", type=Path, metavar="FILE", help="a line for every tool that acted, by name")
+    add("--starts", type=Path, default=_path("RAW_STARTS"), metavar="FILE", help="a line for every start: the pid")
+    add("--effects", type=Path, default=_path("RAW_EFFECTS"), metavar="FILE", help="a line for every tool that acted, by name")
     add("--definitions", type=Path, metavar="FILE", help="JSON of further keys of tools, by name; read anew for every list")
     add("--journal", type=Path, metavar="FILE", help="a line of JSON for every message that came in")
     return parser.parse_args()
+
+
+def _path(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(value) if value else None
 
 
 class Server:
@@ -58,22 +85,60 @@ class Server:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.tools = [name for name in options.tools.split(",") if name]
-        self.errors = {name: int(code) for name, _, code in (item.partition("=") for item in options.error)}
+        self.errors = _numbers(options.error)
+        self.cuts, self.stalls, self.sizes = _numbers(options.cut), _numbers(options.stall), _numbers(options.big)
+        self.other_ids = {name: json.loads(given) for name, _, given in (item.partition("=") for item in options.other_id)}
+        self.calls = 0
+        self.queue = threading.Lock()
         self.cancelled: dict[Any, threading.Event] = {}
         self.writing = threading.Lock()
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any], what: str = "") -> None:
         if self.options.string_ids and "id" in message:
             message["id"] = str(message["id"])
+        data = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+        if what in self.options.bad_bytes:
+            data = data.replace(b"?!", b"\xff\xfe")
         with self.writing:
-            sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-            sys.stdout.flush()
+            if what in {*self.cuts, *self.stalls, *self.options.endless} and self.first_time():
+                self.spoil(data, what)
+            self.write(data)
 
-    def reply(self, message_id: Any, result: dict[str, Any]) -> None:
+    def write(self, data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    def first_time(self) -> bool:
+        """Whether a fault is due: always, or with `--once` the first time that any process of ours asks."""
+        if self.options.once is None:
+            return True
+        try:
+            os.close(os.open(self.options.once, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    def spoil(self, data: bytes, what: str) -> None:
+        """Begin an answer, and never end it."""
+        if what in self.options.endless:
+            self.write(data.rstrip(b"\n"))
+            while True:
+                self.write(b"x" * (1 << 20))
+        self.write(data[: {**self.stalls, **self.cuts}[what]])
+        if what in self.cuts:
+            os._exit(7)
+        time.sleep(FOREVER)
+
+    def reply(self, message_id: Any, result: dict[str, Any], what: str = "") -> None:
         for number in range(self.options.pollute):
             with self.writing:
-                sys.stdout.write(f"INFO: line {number} that is no message\n")
-        self.send({"id": message_id, "result": result})
+                self.write(f"INFO: line {number} that is no message\n".encode())
+        if what in self.other_ids:
+            self.send({"id": self.other_ids[what], "result": _text("of another call")})
+        if what in self.options.twice:
+            self.send({"id": message_id, "result": result})
+            result = _text("once more")
+        self.send({"id": message_id, "result": result}, what)
 
     def refuse(self, message_id: Any, code: int, text: str) -> None:
         self.send({"id": message_id, "error": {"code": code, "message": text}})
@@ -93,8 +158,15 @@ class Server:
             method = message.get("method", "")
             if method in self.options.hang:
                 continue
+            if method in self.options.die_before and self.first_time():
+                os._exit(7)
             if "id" in message:
                 self.request(message["id"], method, message.get("params") or {})
+                if method == self.options.deaf_after:
+                    time.sleep(FOREVER)
+                if method == self.options.close_stdin_after:
+                    os.close(0)
+                    time.sleep(FOREVER)
             elif method == "notifications/cancelled":
                 self.cancelled.setdefault(message["params"]["requestId"], threading.Event()).set()
 
@@ -102,7 +174,9 @@ class Server:
         if method == "initialize":
             server = {"name": "raw", "version": "1.0"}
             offered = {"tools": {"listChanged": True}, **({"prompts": {}} if self.options.mute_prompt else {})}
-            self.reply(message_id, {"protocolVersion": PROTOCOL, "capabilities": offered, "serverInfo": server})
+            self.reply(message_id, {"protocolVersion": PROTOCOL, "capabilities": offered, "serverInfo": server}, method)
+            if self.options.exit_after is not None:
+                threading.Timer(self.options.exit_after, os._exit, (3,)).start()
         elif method == "ping":
             self.reply(message_id, {})
         elif method == "prompts/list" and self.options.mute_prompt:
@@ -110,7 +184,7 @@ class Server:
         elif method == "prompts/get" and self.options.mute_prompt:
             self.reply(message_id, {"description": "no messages"})
         elif method == "tools/list":
-            self.reply(message_id, self.page(int(params.get("cursor") or 0)))
+            self.reply(message_id, self.page(int(params.get("cursor") or 0)), method)
         elif method == "tools/call":
             # A thread a call: a slow one must not keep the notification from us that cancels it.
             threading.Thread(target=self.call, args=(message_id, params), daemon=True).start()
@@ -134,6 +208,13 @@ class Server:
     def call(self, message_id: Any, params: dict[str, Any]) -> None:
         name, given = params.get("name", ""), params.get("arguments") or {}
         options = self.options
+        if name in options.die_before and self.first_time():
+            os._exit(7)
+        if options.flood_stderr:
+            _flood(options.flood_stderr, binary=options.binary_stderr)
+        if options.serial is not None:
+            with self.queue:
+                time.sleep(options.serial)
         if options.log is not None:
             self.send({"method": "notifications/message", "params": {"level": "warning", "data": options.log}})
         if name in self.errors:
@@ -144,6 +225,11 @@ class Server:
             self.refuse(message_id, -32602, f"Unknown tool: {name}")
             return
         self.effect(name)
+        with self.queue:
+            self.calls += 1
+            dropped = options.drop and self.calls % options.drop == 0
+        if dropped:
+            return
         if name in options.die_on and not (options.die_once and Path(options.die_once).exists()):
             if options.die_once:
                 Path(options.die_once).touch()
@@ -154,7 +240,7 @@ class Server:
             self.cancelled.setdefault(message_id, threading.Event()).wait(FOREVER)
         if options.bad_progress:
             self.send({"method": "notifications/progress", "params": {"progress": 1}})
-        self.reply(message_id, result)
+        self.reply(message_id, result, name)
 
     def run_tool(self, message_id: Any, name: str, given: dict[str, Any], token: Any) -> dict[str, Any] | None:
         """`slow` reports progress `steps` times, `seconds` apart; `grow` adds the tool `name`; every other one says its arguments back."""
@@ -172,6 +258,8 @@ class Server:
             self.tools.append(str(given["name"]))
             self.send({"method": "notifications/tools/list_changed"})
             return _text("grown")
+        if name in self.sizes:
+            return _text("x" * self.sizes[name])
         if name in self.tools or name.startswith("page_"):
             return _text(str(given.get("text", json.dumps(given))))
         return None
@@ -186,14 +274,31 @@ def _tool(name: str) -> dict[str, Any]:
     }
 
 
+def _numbers(given: list[str]) -> dict[str, int]:
+    return {name: int(number) for name, _, number in (item.rpartition("=") for item in given)}
+
+
+def _flood(size: int, *, binary: bool) -> None:
+    """Write `size` bytes to standard error, however slowly they are taken."""
+    piece = os.urandom(1 << 16).replace(b"\n", b"-") if binary else b"a line that says nothing at all, many times over\n" * 1300
+    with open(2, "wb", buffering=0, closefd=False) as stream:
+        while size > 0:
+            size -= stream.write(piece[:size]) or 0
+
+
 def _text(text: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}]}
 
 
 def main() -> None:
     options = arguments()
-    if options.stderr is not None:
-        print(options.stderr, file=sys.stderr, flush=True)
+    if options.starts:
+        with Path(options.starts).open("a", encoding="utf-8") as file:
+            file.write(f"{os.getpid()}\n")
+    for text in options.stderr:
+        print(text.replace("{secret}", os.environ.get("FAULT_SECRET", "")), file=sys.stderr, flush=True)
+    if options.close_stderr:
+        os.close(2)
     if options.exit_at_start is not None:
         sys.exit(options.exit_at_start)
     if options.ignore_sigterm:
@@ -202,6 +307,10 @@ def main() -> None:
     if options.spawn_child:
         child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({FOREVER})"], stdin=subprocess.DEVNULL)
         server.effect(f"child {child.pid}")
+    if options.greet:
+        server.write(
+            (b"Welcome to a server that talks too much on its standard output\n" * (options.greet // 60 + 1))[: options.greet - 1] + b"\n"
+        )
     time.sleep(options.slow_start)
     server.serve()
     if options.ignore_eof:
