@@ -19,6 +19,8 @@ from toolbay.types import Json, Progress
 
 MODERN_PROTOCOL = "2026-07-28"
 """The first revision without the initialize handshake."""
+LONGEST_FRESH = 10 * 365 * 86_400
+"""Seconds that a result may be taken as fresh at the most; a server can say any number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,10 +32,20 @@ class ServerInfo:
     protocol: str = ""
     instructions: str = ""
     capabilities: Json = field(default_factory=dict[str, object])
+    fresh_for: float | None = None
+    """As `fresh_for(result)` of what it said this in."""
 
     @property
     def modern(self) -> bool:
         return self.protocol >= MODERN_PROTOCOL
+
+
+def fresh_for(result: Json) -> float | None:
+    """Seconds that the server lets a result be taken as fresh (2026-07-28: `ttlMs`); None where it does not say."""
+    milliseconds: object = result.get("ttlMs")
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
+        return None
+    return min(max(0, milliseconds), LONGEST_FRESH * 1000) / 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from toolbay._aio import first_of
 from toolbay._text import clean, line
 from toolbay.errors import AuthRequired, CallError, ConnectionFailed, ConnectionLost, ServerError
 from toolbay.types import Json
-from toolbay.upstream.engine import Budget, Engine
+from toolbay.upstream.engine import Budget, Engine, fresh_for
 
 MAX_PAGES = 100
 MAX_ITEMS = 20_000
@@ -44,6 +44,8 @@ class Listing:
     templates: tuple[Json, ...] = ()
     prompts: tuple[Json, ...] = ()
     complaints: tuple[str, ...] = ()
+    fresh_for: float | None = None
+    """Seconds that the server lets it be taken as fresh, the fewest of all pages; None where it does not say."""
 
 
 async def read(engine: Engine, safe: Callable[[str], str] = str) -> Listing:
@@ -57,13 +59,14 @@ async def read(engine: Engine, safe: Callable[[str], str] = str) -> Listing:
     """
     found: dict[str, tuple[Json, ...]] = {}
     complaints: list[str] = []
+    fresh: list[float] = []
     failure: CallError | None = None
     for capability, method, key in _LISTS:
         if capability not in engine.info.capabilities:
             found[key] = ()
             continue
         try:
-            found[key] = await _pages(engine, method, key, complaints)
+            found[key] = await _pages(engine, method, key, complaints, fresh)
         except CallError as error:
             failure = failure or (error if key == "tools" else None)
             found[key] = ()
@@ -77,6 +80,7 @@ async def read(engine: Engine, safe: Callable[[str], str] = str) -> Listing:
         templates=found["resourceTemplates"],
         prompts=found["prompts"],
         complaints=tuple(complaints),
+        fresh_for=min(fresh, default=None),
     )
     return masked(listing, safe)
 
@@ -133,7 +137,7 @@ def masked(listing: Listing, safe: Callable[[str], str]) -> Listing:
     if safe(whole) == whole:
         return replace(listing, complaints=complaints)
     tools, resources, templates, prompts = (tuple(_masked(item, safe) for item in listed) for listed in items)
-    return Listing(tools=tools, resources=resources, templates=templates, prompts=prompts, complaints=complaints)
+    return replace(listing, tools=tools, resources=resources, templates=templates, prompts=prompts, complaints=complaints)
 
 
 def _masked(item: Json, safe: Callable[[str], str]) -> Json:
@@ -151,13 +155,15 @@ def redacted(value: Any, safe: Callable[[str], str]) -> Any:
     return value
 
 
-async def _pages(engine: Engine, method: str, key: str, complaints: list[str]) -> tuple[Json, ...]:
+async def _pages(engine: Engine, method: str, key: str, complaints: list[str], fresh: list[float]) -> tuple[Json, ...]:
     items: list[Json] = []
     names: set[str] = set()
     seen: set[str] = set()
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         result = await engine.request(method, {} if cursor is None else {"cursor": cursor}, budget=LIST_BUDGET)
+        if (seconds := fresh_for(result)) is not None:
+            fresh.append(seconds)
         for item in _items(result.get(key), key, complaints):
             name = str(item.get("uri") or item.get("uriTemplate") or item["name"])
             if name in names:

@@ -61,7 +61,7 @@ from toolbay.errors import (
     ToolbayError,
 )
 from toolbay.types import Json, Progress
-from toolbay.upstream.engine import Budget, Opening, ServerInfo
+from toolbay.upstream.engine import Budget, Opening, ServerInfo, fresh_for
 from toolbay.upstream.ledger import Entry, Ledger
 from toolbay.upstream.logs import quiet
 from toolbay.upstream.process import Child
@@ -351,6 +351,7 @@ def _server_info(protocol: str, identity: Json, result: Json, safe: Callable[[st
         protocol=protocol,
         instructions=instructions if isinstance(instructions, str) else "",
         capabilities=as_object(result.get("capabilities")),
+        fresh_for=fresh_for(result),
     )
 
 
