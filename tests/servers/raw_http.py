@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
+
+from support.toxics import reset
 
 Json = dict[str, Any]
+Piece: TypeAlias = bytes | float | Literal["close", "reset", "silence"]
+"""Bytes that are sent, seconds that pass, or how it ends; after the last piece the connection is kept."""
+Wire: TypeAlias = Callable[[bytes], Iterable[Piece]]
+"""An answer byte by byte, made of the JSON-RPC reply that would have been right."""
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 
@@ -35,19 +42,38 @@ class Step:
     """A JSON-RPC error in place of the result."""
     wait: bool = False
     """Wait for `server.gate` before answering."""
+    wire: Wire | None = None
+    """Everything after the request, in the place of what `kind` says."""
+    kept: bool = False
+    """sse_cut: the answer can be had after `event_id`, as it should be."""
 
 
 class RawHttp:
     """The server. What it has seen is in its attributes."""
 
-    def __init__(self, *, era: Literal["legacy", "modern"] = "legacy", sse: bool = False, session: bool = True, port: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        era: Literal["legacy", "modern"] = "legacy",
+        sse: bool = False,
+        session: bool = True,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.era = era
         self.sse = sse
         """Whether plain answers come as an event stream."""
         self.session = session
         self.port = port
+        self.host = host
+        self.tls = tls
+        self.token = ""
+        """The bearer token that every request must bring, if there is one."""
+        self.denied = 0
+        """Requests without it."""
         self.steps: dict[str, list[Step]] = {}
-        """By tool, or by method for everything else."""
+        """By tool; by method of the protocol, or of HTTP (GET, DELETE), for everything else."""
         self.effects: Counter[str] = Counter()
         self.posts: list[Json] = []
         self.headers: list[dict[str, str]] = []
@@ -62,11 +88,31 @@ class RawHttp:
         self.capabilities: Json = {"tools": {}}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._writers: dict[asyncio.StreamWriter, asyncio.StreamReader] = {}
+        self._listening: set[asyncio.StreamWriter] = set()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp"
+        return self.at("127.0.0.1")
+
+    def at(self, host: str) -> str:
+        """Its address under another name."""
+        return f"http{'s' if self.tls else ''}://{host}:{self.port}/mcp"
+
+    @property
+    def listeners(self) -> int:
+        """GET streams that are open."""
+        return len(self._listening)
+
+    def announce(self, method: str = "notifications/tools/list_changed") -> None:
+        """A notification to all who listen."""
+        for writer in self._listening:
+            writer.write(f"data: {json.dumps({'jsonrpc': '2.0', 'method': method})}\n\n".encode())
+
+    def hang_up(self) -> None:
+        """Close all connections, as servers do with those that were idle for long."""
+        for writer in tuple(self._writers):
+            writer.close()
 
     @property
     def entry(self) -> Json:
@@ -84,7 +130,7 @@ class RawHttp:
         await self.stop()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, self.host, self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -102,19 +148,20 @@ class RawHttp:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        self._writers.add(writer)
+        self._writers[writer] = reader
         self.connections += 1
         self.open += 1
         try:
             while await self._exchange(reader, writer):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
             pass
         except asyncio.CancelledError:
             pass  # this server is being stopped; the stream protocol would report a cancelled task as a mistake
         finally:
             self.open -= 1
-            self._writers.discard(writer)
+            self._writers.pop(writer, None)
+            self._listening.discard(writer)
             self._tasks.discard(task)
             writer.transport.abort()
 
@@ -127,13 +174,19 @@ class RawHttp:
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         self.methods[method] += 1
+        if self.token and headers.get("authorization") != f"Bearer {self.token}":
+            self.denied += 1
+            challenge = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+            return await self._send(writer, Step(kind="status", status=401, headers=challenge))
         given = headers.get("mcp-session-id")
         if given is not None and given not in self.valid:
             return await self._send(writer, Step(kind="status", status=404, body=b"no such session"))
         if method == "GET":
             return await self._stream(reader, writer, headers)
         if method != "POST":
-            return await self._send(writer, Step(kind="status", status=200))
+            if method == "DELETE":
+                self.valid.discard(given or "")
+            return await self._send(writer, self._next(method) or Step(kind="status", status=200))
         message = json.loads(body)
         self.posts.append(message)
         self.headers.append(headers)
@@ -145,23 +198,32 @@ class RawHttp:
         last = headers.get("last-event-id", "")
         if last in self.resumed:
             return await self._events(writer, self.resumed[last])
+        planned = self._next("GET")
+        if planned is not None and planned.kind != "json":
+            return await self._send(writer, planned)
         if last or not self.session:
             return await self._send(writer, Step(kind="status", status=405))
         self._start(writer, 200, {"Content-Type": "text/event-stream", "Connection": "close"})
         await writer.drain()
-        await reader.read()  # silent until the client leaves
+        self._listening.add(writer)
+        await reader.read()  # until the client leaves
         return False
+
+    def _next(self, key: str) -> Step | None:
+        planned = self.steps.get(key, [])
+        return (planned.pop(0) if len(planned) > 1 else planned[0]) if planned else None
 
     async def _answer(self, writer: asyncio.StreamWriter, message: Json) -> bool:
         method, params = message["method"], message.get("params") or {}
         key = params.get("name", "") if method == "tools/call" else method
-        planned = self.steps.get(key, [])
-        step = (planned.pop(0) if len(planned) > 1 else planned[0]) if planned else Step(effect=method == "tools/call")
+        step = self._next(key) or Step(effect=method == "tools/call")
         if step.effect:
             self.effects[key] += 1
         if step.wait:
             await self.gate.wait()
         reply = self._result(message["id"], method, params)
+        if step.kept:
+            self.resumed[step.event_id] = reply
         if step.error is not None:
             reply = {"jsonrpc": "2.0", "id": message["id"], "error": step.error}
         extra: dict[str, str] = {}
@@ -180,7 +242,7 @@ class RawHttp:
             meta = {"io.modelcontextprotocol/serverInfo": info}
             result = {"resultType": "complete", "supportedVersions": [MODERN], "capabilities": known, "_meta": meta}
         elif method == "tools/list":
-            names = sorted({"echo", "note", *(name for name in self.steps if "/" not in name)})
+            names = sorted({"echo", "note", *(name for name in self.steps if "/" not in name and not name.isupper())})
             tools = [{"name": name, "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": name == "echo"}} for name in names]
             result = {"resultType": "complete", "tools": tools}
         elif method == "tools/call":
@@ -195,11 +257,10 @@ class RawHttp:
     ) -> bool:
         payload = json.dumps(reply or {}).encode()
         headers = {**(extra or {}), **step.headers}
-        if step.kind == "silence":
-            await asyncio.Event().wait()
-        if step.kind == "reset":
-            writer.transport.abort()
-            return False
+        if step.wire is not None:
+            return await self._play(writer, step.wire(payload))
+        if step.kind in ("silence", "reset"):
+            return await self._play(writer, [step.kind])
         if step.kind == "sse" or (step.kind == "json" and self.sse and step.status == 200):
             return await self._events(writer, reply or {}, headers)
         if step.kind == "sse_cut":
@@ -218,6 +279,23 @@ class RawHttp:
         self._start(writer, step.status, {"Content-Length": str(len(body)), **headers})
         writer.write(body)
         await writer.drain()
+        return True
+
+    async def _play(self, writer: asyncio.StreamWriter, pieces: Iterable[Piece]) -> bool:
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                writer.write(piece)
+                await writer.drain()
+            elif isinstance(piece, float):
+                await asyncio.sleep(piece)
+            else:
+                if piece == "silence":
+                    await self._writers[writer].read()  # until the client leaves
+                elif piece == "reset":
+                    reset(writer)
+                else:
+                    writer.close()
+                return False
         return True
 
     async def _events(self, writer: asyncio.StreamWriter, reply: Json, headers: Mapping[str, str] | None = None) -> bool:
