@@ -34,7 +34,7 @@ FETCH_LIMIT = 1024 * 1024
 """Bytes of a document that `get` reads."""
 PUBLIC = Policy()
 """The public internet and nothing else."""
-_ANYWHERE = Policy(whitelist=("0.0.0.0/0", "::/0"))
+ANYWHERE = Policy(whitelist=("0.0.0.0/0", "::/0"))
 """For proxies, which people set: any address but the metadata services."""
 
 Wrap = Callable[[httpx2.AsyncBaseTransport], httpx2.AsyncBaseTransport]
@@ -59,8 +59,8 @@ _ERRORS: tuple[tuple[type[Exception], type[httpx2.TransportError]], ...] = (
 
 
 @cache
-def _tls() -> ssl.SSLContext:
-    # One trust store for all clients: loading it costs 50 ms and 800 kB each time.
+def trust() -> ssl.SSLContext:
+    """Which certificates are trusted: one store for all clients, since loading it costs 50 ms and 800 kB each time."""
     return httpx2.create_ssl_context()
 
 
@@ -94,7 +94,7 @@ def client(
     logs.shorten()
     proxies = Proxies.from_environment() if proxy is None else Proxies.everywhere(proxy)
     network = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend()) if network is None else network
-    transport: httpx2.AsyncBaseTransport = Guarded(policy, proxies, resolver or SystemResolver(), network, tls or _tls())
+    transport: httpx2.AsyncBaseTransport = Guarded(policy, proxies, resolver or SystemResolver(), network, tls or trust())
     if policy.home is not None and headers:
         transport = _AtHome(transport, policy.home, headers)
     return httpx2.AsyncClient(
@@ -180,7 +180,7 @@ class Guarded(httpx2.AsyncBaseTransport):
                 max_connections=100,
                 max_keepalive_connections=20,
                 keepalive_expiry=KEEP_ALIVE,
-                network_backend=Dialler(_ANYWHERE if proxy else self._policy, self._resolve, self._network),
+                network_backend=Dialler(ANYWHERE if proxy else self._policy, self._resolve, self._network),
             )
         return self._pools[proxy]
 
