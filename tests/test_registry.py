@@ -43,6 +43,10 @@ class Heard(Events):
         super().__init__()
         self.seen: list[Event] = []
 
+    @property
+    def heard(self) -> bool:
+        return True
+
     def publish(self, event: Event) -> None:
         self.seen.append(event)
         super().publish(event)
@@ -238,14 +242,18 @@ async def test_an_error_is_a_result_that_says_whether_it_took_effect(error: Tool
 
 async def test_an_unexpected_exception_is_a_result_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """RUN-3: whatever a tool raises must not end the turn; the trace is in the log, not in the answer."""
-    registry, _ = registry_of(make(invoke=raising(ZeroDivisionError("hunter2"))), mask=lambda text: text.replace("hunter2", "***"))
+    registry, _ = registry_of(
+        make(invoke=raising(ZeroDivisionError("canary-hunter2"))), mask=lambda text: text.replace("canary-hunter2", "***")
+    )
     with caplog.at_level(logging.ERROR):
         result = await registry.call("mcp_fs_read", {}, CONTEXT)
     assert result.is_error
     assert result.outcome is Outcome.UNKNOWN
     assert "ZeroDivisionError: ***" in result.text
     assert "Traceback" not in result.text
-    assert caplog.records[0].exc_info is not None
+    logged = next(record for record in caplog.records if record.levelno == logging.ERROR).getMessage()
+    assert "Traceback" in logged
+    assert "ZeroDivisionError: ***" in logged
 
 
 async def test_interceptors_run_outermost_first_and_may_answer_themselves() -> None:
@@ -476,3 +484,32 @@ def test_parameters_are_told_in_one_line() -> None:
     many: Json = {"properties": {f"p{number:02}": {"type": ["string", "null"]} for number in range(30)}, "required": ["p29"]}
     assert parameters(many).startswith("p29 (string or null, required), p00 ")
     assert parameters(many).endswith(" and 10 more")
+
+
+async def test_what_nobody_hears_is_not_made() -> None:
+    """OBS-2: an event costs something only while somebody takes it; who comes during a call hears of its end."""
+    looked_through: list[str] = []
+
+    def mask(text: str) -> str:
+        looked_through.append(text)
+        return text
+
+    events = Events()
+    registry = Registry(events=events, mask=mask)
+    registry.swap(Snapshot.of([make()]))
+    assert not (await registry.call("mcp_fs_read", {"a": 1}, CallContext(call_id="1"))).is_error
+    assert not looked_through
+    with events.subscribe() as heard:
+        await registry.call("mcp_fs_read", {"a": 1}, CallContext(call_id="2"))
+        assert [type(event) for event in heard.take_nowait()] == [CallStarted, CallFinished]
+    assert looked_through
+    assert not events.heard
+
+
+async def test_a_tool_that_changes_is_judged_by_its_new_schema() -> None:
+    """RUN-3: the validator that is kept for a tool goes with the tool."""
+    one = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    registry, _ = registry_of(make(schema=one))
+    assert not (await registry.call("mcp_fs_read", {"n": 1}, CallContext(call_id="1"))).is_error
+    registry.swap(Snapshot.of([make(schema={**one, "required": ["n", "m"]})]))
+    assert "was not called" in (await registry.call("mcp_fs_read", {"n": 1}, CallContext(call_id="2"))).text

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
@@ -71,6 +72,11 @@ def looks_secret(name: str) -> bool:
 def harmless_header(name: str) -> bool:
     """Whether a header of this name holds no secret. Of all others nobody knows: services name their keys as they like."""
     return name.strip().lower() in _HARMLESS_HEADERS
+
+
+def trace(error: BaseException, safe: Callable[[str], str]) -> str:
+    """The traceback of `error` for a log: what an exception says may hold what it was given, so it goes through `safe`."""
+    return safe("".join(traceback.format_exception(error)).rstrip())
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:

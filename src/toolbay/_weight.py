@@ -10,7 +10,7 @@ from anyio.lowlevel import RunVar
 
 HEAVY = 256_000
 """Weight from which work on a value is done in a thread. Lighter values take a few milliseconds."""
-_NODE = 20
+NODE = 20
 """What one value of JSON weighs beside its characters."""
 _THREADS = 4
 
@@ -21,27 +21,32 @@ _threads: RunVar[anyio.CapacityLimiter] = RunVar("_threads")
 
 def heavy(value: Any, limit: int = HEAVY) -> bool:
     """Whether `value` has more than about `limit` characters as JSON. Looks no further than that, and needs no recursion."""
+    return weigh(value, limit) > limit
+
+
+def weigh(value: Any, limit: int) -> int:
+    """About how many characters `value` has as JSON, and `NODE` for each value and name in it. More than `limit` is not counted out."""
     weight = 0
     waiting = [value]
     while waiting:
         item = waiting.pop()
-        weight += _NODE
+        weight += NODE
         if isinstance(item, str):
             weight += len(item)
         elif isinstance(item, dict):
             members = cast("dict[Any, Any]", item)
-            weight += _NODE * len(members)
+            weight += NODE * len(members)
             if weight <= limit:
                 weight += sum(map(len, map(str, members)))
                 waiting.extend(members.values())
         elif isinstance(item, list | tuple):
             items = cast("list[Any]", item)
-            weight += _NODE * len(items)
+            weight += NODE * len(items)
             if weight <= limit:
                 waiting.extend(items)
         if weight > limit:
-            return True
-    return False
+            break
+    return weight
 
 
 async def aside(function: Callable[[*_Args], _T], *args: *_Args, when: bool = True) -> _T:

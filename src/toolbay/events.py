@@ -31,13 +31,15 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerChanged(Event):
-    """A server's state: `connecting`, `ready`, `waiting`, `failed`, `needs_auth`, `closed`. `error` says why, for people."""
+    """A server's state: `connecting`, `ready`, `waiting`, `paused`, `failed`, `needs_auth`, `closed`. `error` says why, for people."""
 
     server: str
     state: str
     error: str = ""
     tools: int = 0
     seconds: float = 0.0
+    retry_in: float | None = None
+    """`waiting`, `paused`: seconds from `at` until the next attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,6 +186,11 @@ class Events:
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
         self._listeners: set[Callable[[Event], None]] = set()
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody takes what is published now: an event that costs something to make need not be made otherwise."""
+        return bool(self._subscriptions or self._listeners)
 
     def publish(self, event: Event) -> None:
         for subscription in tuple(self._subscriptions):

@@ -21,6 +21,7 @@ import anyio
 
 from toolbay import arguments as args
 from toolbay._nearest import nearest
+from toolbay._redact import trace
 from toolbay._text import clean, excerpt, line
 from toolbay._weight import aside, heavy
 from toolbay.errors import CallTimeout, ConnectionLost, ServerError, ToolbayError
@@ -101,9 +102,10 @@ class Registry:
     def __init__(self, *, events: Events, interceptors: Sequence[Interceptor] = (), mask: Callable[[str], str] = lambda text: text) -> None:
         """`interceptors` run outermost first; `mask` takes secrets out of text that goes into events."""
         self._events = events
-        self._interceptors = tuple(interceptors)
+        self._way = _way(interceptors)
         self._mask = mask
         self._snapshot = Snapshot()
+        self._validators: dict[str, tuple[Tool, args.Validator | None]] = {}
 
     @property
     def snapshot(self) -> Snapshot:
@@ -116,6 +118,7 @@ class Registry:
     def swap(self, snapshot: Snapshot, server: str = "") -> None:
         """Make `snapshot` the current one; say what came, went and changed because of `server`. Running calls go on."""
         old, self._snapshot = self._snapshot, snapshot
+        self._validators = {name: known for name, known in self._validators.items() if snapshot.tools.get(name) is known[0]}
         added = tuple(name for name in snapshot.tools if name not in old.tools)
         removed = tuple(name for name in old.tools if name not in snapshot.tools)
         changed = tuple(name for name, tool in snapshot.tools.items() if name in old.tools and tool != old.tools[name])
@@ -128,7 +131,8 @@ class Registry:
         tool = snapshot.tools.get(name)
         report = _Report(self._events, self._mask, context, tool, name)
         try:
-            report.started(await aside(_shown, arguments, self._mask, when=heavy(arguments)))
+            if self._events.heard:
+                report.started(await aside(_shown, arguments, self._mask, when=heavy(arguments)))
             result = _unknown(snapshot, name) if tool is None else await self._found(tool, arguments, context, report)
         except asyncio.CancelledError:
             if _is_cancelled():
@@ -144,27 +148,28 @@ class Registry:
             result = _failed(str(error), _outcome(error))
         except Exception as error:
             # The contract: whatever a tool or an interceptor raises must not end the caller's turn.
-            log.exception("The call of %s failed unexpectedly.", name)
+            log.error("The call of %s failed unexpectedly.\n%s", name, trace(error, self._mask))  # noqa: TRY400 - masked
             reason = line(self._mask(clean(f"{type(error).__name__}: {error}")), 300)
             result = _failed(f"The call of {name} failed in a way that was not foreseen ({reason}).", Outcome.UNKNOWN)
         report.finished(result)
         return result
 
     async def _found(self, tool: Tool, arguments: Json | str, context: CallContext, report: _Report) -> ToolResult:
-        validator = await aside(_validator, tool, when=heavy(tool.input_schema, LIGHT_SCHEMA))
-        quick = not heavy(arguments, LIGHT_SCHEMA) and (validator is None or validator.quick(arguments))
+        validator = await self._validator(tool)
+        quick = not heavy(arguments, LIGHT_SCHEMA) if validator is None else validator.quick(arguments)
         repaired, problems = await aside(_judged, validator, tool, arguments, when=not quick)
         if isinstance(repaired, str) or problems:
             return _bad(tool, problems)
         told = replace(context, on_progress=report.progressed)
-        return await self._way()(Invocation(tool=tool, arguments=repaired, context=told))
+        return await self._way(Invocation(tool=tool, arguments=repaired, context=told))
 
-    def _way(self) -> Next:
-        """The interceptors, outermost first, and the tool itself at the end."""
-        way: Next = _invoke
-        for interceptor in reversed(self._interceptors):
-            way = _through(interceptor, way)
-        return way
+    async def _validator(self, tool: Tool) -> args.Validator | None:
+        """Made ready once for each tool of a snapshot; None where the schema itself is broken: then the server judges."""
+        known = self._validators.get(tool.name)
+        if known is None or known[0] is not tool:
+            made = await aside(_compiled, tool, when=heavy(tool.input_schema, LIGHT_SCHEMA))
+            known = self._validators[tool.name] = (tool, made)
+        return known[1]
 
 
 class _Report:
@@ -175,7 +180,7 @@ class _Report:
         self._mask = mask
         self._context = context
         self._server = tool.server if tool is not None else ""
-        self._name = line(name, 200)
+        self._name = name if tool is not None else line(name, 200)
         self._began = time.monotonic()
 
     def started(self, shown: str) -> None:
@@ -187,6 +192,8 @@ class _Report:
             self._context.on_progress(progress)
 
     def finished(self, result: ToolResult) -> None:
+        if not self._events.heard:
+            return
         self._events.publish(
             CallFinished(
                 call_id=self._context.call_id,
@@ -201,8 +208,7 @@ class _Report:
         )
 
 
-def _validator(tool: Tool) -> args.Validator | None:
-    """None where the schema itself is broken: then the server judges."""
+def _compiled(tool: Tool) -> args.Validator | None:
     try:
         return args.compile(tool.input_schema)
     except args.BadSchema as error:
@@ -212,7 +218,10 @@ def _validator(tool: Tool) -> args.Validator | None:
 
 def _judged(validator: args.Validator | None, tool: Tool, arguments: Json | str) -> tuple[Json | str, tuple[str, ...]]:
     """The arguments, mended, and what is still wrong with them."""
-    repaired = args.repair(validator, args.restore(arguments, tool.renamed))
+    restored = args.restore(arguments, tool.renamed)
+    if isinstance(restored, dict) and validator is not None and validator.accepts(restored):
+        return restored, ()
+    repaired = args.repair(validator, restored)
     if isinstance(repaired, str):
         return repaired, ("the arguments are no JSON object",)
     return repaired, args.check(validator, repaired) if validator is not None else ()
@@ -220,6 +229,14 @@ def _judged(validator: args.Validator | None, tool: Tool, arguments: Json | str)
 
 async def _invoke(invocation: Invocation) -> ToolResult:
     return await invocation.tool.invoke(invocation.arguments, invocation.context)
+
+
+def _way(interceptors: Sequence[Interceptor]) -> Next:
+    """The interceptors, outermost first, and the tool itself at the end."""
+    way: Next = _invoke
+    for interceptor in reversed(interceptors):
+        way = _through(interceptor, way)
+    return way
 
 
 def _through(interceptor: Interceptor, following: Next) -> Next:

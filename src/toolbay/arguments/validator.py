@@ -16,7 +16,7 @@ import jsonschema_rs
 
 from toolbay import _schemas
 from toolbay._schemas import Node, References, Weight
-from toolbay._weight import heavy
+from toolbay._weight import NODE, heavy, weigh
 from toolbay.arguments.problems import describe
 from toolbay.types import Json
 
@@ -25,6 +25,11 @@ MAX_EXAMINED = 20_000
 """Steps of judging up to which every error is gathered, for each may hold as many as it took; beyond, the first must do."""
 _QUICK = 200
 """Steps of judging a value that may be done at once, by whoever has other things to do: looking and mending take some rounds of them."""
+
+_LIGHT = NODE * _schemas.MAX_NESTING
+"""Weight of a value that cannot nest too deeply: every level weighs at least one `NODE`."""
+_TOO_LARGE = f"arguments: are more than {_schemas.MAX_BYTES:,} bytes, and no more can be sent; send less at a time."
+_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 
 _MAX_PATTERNS = 200
 """Patterns of one schema; of more none is checked."""
@@ -90,7 +95,12 @@ class Validator:
 
     def quick(self, value: Any) -> bool:
         """Whether judging and mending `value` is so little work that it needs no thread."""
-        return not heavy(value, 20 * _QUICK) and self.steps(value, _QUICK) <= _QUICK
+        weight = weigh(value, NODE * _QUICK)
+        if weight > NODE * _QUICK:
+            return False
+        # Each part of it meets at most all schemas: mostly these are so few that nothing needs to be counted.
+        few = not self.weight.recursive and weight // NODE * self.weight.schemas <= _QUICK
+        return few or self.steps(value, _QUICK) <= _QUICK
 
     def steps(self, value: Any, most: int) -> int:
         """The work of judging `value`, in pairs of a schema and a value; more than `most` is not counted to its end."""
@@ -101,19 +111,19 @@ class Validator:
 
     def refusal(self, value: Any) -> str | None:
         """Why `value` cannot be judged at all, as a sentence; None where it can."""
-        if _schemas.nests_deeper(value):
-            return f"arguments: nest deeper than {_schemas.MAX_NESTING} levels; send a flatter value."
-        too_large = f"arguments: are more than {_schemas.MAX_BYTES:,} bytes, and no more can be sent; send less at a time."
-        if heavy(value, 30 * _schemas.MAX_BYTES):
-            return too_large
+        if heavy(value, _LIGHT):
+            if _schemas.nests_deeper(value):
+                return f"arguments: nest deeper than {_schemas.MAX_NESTING} levels; send a flatter value."
+            if heavy(value, 30 * _schemas.MAX_BYTES):
+                return _TOO_LARGE
         try:
-            size = len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
+            size = len(_ENCODER.encode(value).encode())
         except UnicodeEncodeError:
             return "arguments: hold half of a character (a lone surrogate); send text that is whole."
         except (TypeError, ValueError):
             return "arguments: hold something that is no JSON, such as NaN; send plain JSON."
         if size > _schemas.MAX_BYTES:
-            return too_large
+            return _TOO_LARGE
         most = _schemas.MAX_STEPS if self.weight.recursive else _schemas.MAX_PLAIN_STEPS
         # A value of so many bytes has at most half as many parts, each of which meets at most all schemas.
         if (self.weight.recursive or size * self.weight.schemas > 2 * most) and self.steps(value, most) > most:
