@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+from support import canaries
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -24,8 +27,8 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No test sees the keys, configuration or folders of who runs it."""
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[None]:
+    """No test sees the keys, configuration or folders of who runs it; and Toolbay's own folder is searched for secrets after it."""
     for name in (
         "OPENAI_API_KEY",
         "OPENAI_BASE_URL",
@@ -36,4 +39,18 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "TOOLBAY_MODEL",
     ):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", canaries.PARENT)
     monkeypatch.setenv("TOOLBAY_HOME", str(tmp_path / "home"))
+    yield
+    assert list(canaries.in_files(tmp_path / "home")) == []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test after which a secret stands in what was printed or logged has failed, whatever it asserts."""
+    report = yield
+    for title, text in report.sections if report.passed else ():
+        if near := canaries.found(text):
+            report.outcome = "failed"
+            report.longrepr = f"a secret is in the {title.lower()} of {item.nodeid} ({call.when}): {near}"
+    return report

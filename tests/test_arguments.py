@@ -116,16 +116,16 @@ def test_sentences_are_few_short_and_never_repeat_what_was_sent() -> None:
     """SCH-2: five of 200 characters at most; a value may be a secret, or a megabyte, or steer a terminal."""
     found = problems(
         {
-            "count": "s3cret" * 1000,
-            "mode": "s3cret",
+            "count": "canary-s3cret" * 1000,
+            "mode": "canary-s3cret",
             "tags": ["\x1b[2J", *range(100)],
-            "filter": {"field": {"k": "s3cret"}},
+            "filter": {"field": {"k": "canary-s3cret"}},
             "\x1b[2J" + "k" * 500: 1,
         }
     )
     assert 0 < len(found) <= 5
     assert all(len(sentence) <= 200 and sentence.isprintable() for sentence in found)
-    assert "s3cret" not in "".join(found)
+    assert "canary-s3cret" not in "".join(found)
     deep: Any = 5
     for _ in range(60):
         deep = {"a_rather_long_name_of_a_property": deep}

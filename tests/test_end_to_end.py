@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from support import servers
+from support.canaries import assert_clean
 from support.openai_server import OpenAIServer, Say
 from toolbay import App, MemoryConversation, Message, ModelRequest, Reply, Role, ToolCall, parse
 from toolbay.agent.context import validate
@@ -33,9 +34,11 @@ def toolbay(*arguments: str | Path, config: Mapping[str, Any], folder: Path, env
     file = folder / "toolbay.json"
     file.write_text(json.dumps({"tools": {"mcpServers": config}}))
     argv = [sys.executable, "-m", "toolbay", "--config", str(file), *map(str, arguments)]
-    return subprocess.run(
+    done = subprocess.run(
         argv, capture_output=True, text=True, check=False, timeout=110, env={**os.environ, **env}, stdin=subprocess.DEVNULL
     )
+    assert_clean(done.stdout + done.stderr, "the output of a command")
+    return done
 
 
 def repository(folder: Path) -> Path:

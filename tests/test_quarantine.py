@@ -20,7 +20,7 @@ from toolbay.types import CallContext, Json, ToolResult
 
 pytestmark = pytest.mark.anyio
 
-CANARY = "CANARY-7f3a"
+CANARY = "canary-7f3a"
 TEXT: Json = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 

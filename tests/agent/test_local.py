@@ -91,14 +91,14 @@ async def test_an_address_that_was_given_and_does_not_answer_is_an_error(closed:
 async def test_a_local_server_is_used_and_never_sent_a_key() -> None:
     """RUN-5: what happens to listen on a port does not get the user's key."""
     with OpenAIServer(models=["llama"]) as server:
-        model = await choose("", environ={"OPENAI_API_KEY": "sk-secret"}, offline=offline, addresses=[("A", server.base_url)])
+        model = await choose("", environ={"OPENAI_API_KEY": "canary-sk"}, offline=offline, addresses=[("A", server.base_url)])
         assert model.name == "openai:llama"
         with pytest.raises(ModelError):
             async for _ in model.stream(ModelRequest(instructions="", messages=(Message(role=Role.USER, text="hi"),))):
                 pass
         assert isinstance(model, TextCalls)
         await model.aclose()
-    assert "sk-secret" not in str(server.headers)
+    assert "canary-sk" not in str(server.headers)
     assert len(server.headers) >= 2
 
 

@@ -25,7 +25,7 @@ from toolbay.types import Message, Model, ModelRequest, Reply, Role, TextDelta, 
 
 pytestmark = pytest.mark.anyio
 
-KEY = "sk-a-secret-key"
+KEY = "canary-a-secret-key"
 
 
 class Models:

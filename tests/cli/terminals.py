@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from support.canaries import assert_clean
+
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 PATIENCE = 60.0
 """Seconds after which something that is waited for is taken as not coming; far more than is needed."""
@@ -30,8 +32,8 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def toolbay(*arguments: str, cwd: Path, given: str | None = None, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the program to its end with pipes."""
-    return subprocess.run(
+    """Run the program to its end with pipes; what it prints holds no secret."""
+    done = subprocess.run(
         [sys.executable, "-m", "toolbay", *arguments],
         cwd=cwd,
         env=environment(cwd, **(env or {})),
@@ -42,6 +44,8 @@ def toolbay(*arguments: str, cwd: Path, given: str | None = None, env: Mapping[s
         timeout=PATIENCE,
         check=False,
     )
+    assert_clean(done.stdout + done.stderr, f"the output of toolbay {' '.join(arguments)}")
+    return done
 
 
 def started(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
@@ -118,6 +122,7 @@ class Terminal:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait(PATIENCE)
         os.close(self._ours)
+        assert_clean(self.seen, "what a terminal showed")
 
     def _receive(self) -> bool:
         """Take what is there, waiting a little; False at the end."""

@@ -73,9 +73,9 @@ def test_a_server_with_an_address(tmp_path: Path) -> None:
     assert json.loads(toolbay("config", "path", "--json", cwd=tmp_path).stdout) == {"path": place, "exists": True}
     assert place == str(tmp_path / "home" / "toolbay.yaml")
     assert "Authorization: Bearer ${TOKEN}" in Path(place).read_text()
-    shown = json.loads(toolbay("config", "show", "--json", cwd=tmp_path, env={"TOKEN": "a-secret-token"}).stdout)
+    shown = json.loads(toolbay("config", "show", "--json", cwd=tmp_path, env={"TOKEN": "canary-token-1"}).stdout)
     assert shown["tools"]["mcpServers"]["web"]["type"] == "sse"
-    assert "a-secret-token" not in json.dumps(shown)
+    assert "canary-token-1" not in json.dumps(shown)
 
 
 def test_a_name_that_is_taken_needs_force(tmp_path: Path, configure: Configure) -> None:
@@ -96,7 +96,7 @@ def test_a_name_that_is_taken_needs_force(tmp_path: Path, configure: Configure) 
         (["add", "x", "--url", "http://a", "--", "cmd"], 2, "not both"),
         (["add", "x", "--header", "A=b", "--", "cmd"], 2, "--env"),
         (["add", "x", "--env", "A=b", "--url", "http://a"], 2, "--header"),
-        (["add", "x", "--env", "sk-secret", "--", "cmd"], 2, "--env takes K=V"),
+        (["add", "x", "--env", "canary-sk", "--", "cmd"], 2, "--env takes K=V"),
         (["add", "notes", "npx", "-y", "pkg"], 2, "Put -- before the server's command: toolbay add notes -- npx -y pkg"),
         (["add", "x", "--type", "carrier-pigeon", "--", "cmd"], 1, "streamableHttp"),
         (["remove", "tme"], 1, 'did you mean "time"?'),
@@ -115,7 +115,7 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith("error: ")
     assert says in done.stderr
-    assert "sk-secret" not in done.stderr
+    assert "canary-sk" not in done.stderr
     assert path.read_bytes() == before
 
 

@@ -287,20 +287,20 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(tmp_path: Path) -> None
     """CFG-8: taken names, unknown names, broken files, layouts that an edit would damage; no value is shown."""
     path = tmp_path / "c.yaml"
     for text, act, said in (
-        ("mcpServers: {files: {command: s3cret}}", lambda: edit.add_server(path, "files", ENTRY), "already a server `files`"),
-        ("mcpServers: {files: {command: s3cret}}", lambda: edit.remove_server(path, "fils"), "did you mean `files`"),
-        ("mcpServers: {files: s3cret}", lambda: edit.set_enabled(path, "files", enabled=False), "is no object"),
-        ("mcpServers: {a: s3cret", lambda: edit.add_server(path, "b", ENTRY), "line 1"),
+        ("mcpServers: {files: {command: canary-s3cret}}", lambda: edit.add_server(path, "files", ENTRY), "already a server `files`"),
+        ("mcpServers: {files: {command: canary-s3cret}}", lambda: edit.remove_server(path, "fils"), "did you mean `files`"),
+        ("mcpServers: {files: canary-s3cret}", lambda: edit.set_enabled(path, "files", enabled=False), "is no object"),
+        ("mcpServers: {a: canary-s3cret", lambda: edit.add_server(path, "b", ENTRY), "line 1"),
         ("mcpServers: {}", lambda: edit.add_server(path, "", ENTRY), "needs a name"),
-        ("mcpServers: {}", lambda: edit.add_server(path, "a", {"env": {"s3cret": object()}}), "no JSON value"),
-        ("x-a: &a {command: s3cret}\nmcpServers:\n  a: *a\n", lambda: edit.set_enabled(path, "a", enabled=False), "by hand"),
-        ("mcpServers:\n  a: &a {command: s3cret}\n  b: *a\n", lambda: edit.remove_server(path, "a"), "by hand"),
-        ("mcpServers:\n  a: &a\n    command: s3cret\n  b: *a\n", lambda: edit.set_enabled(path, "a", enabled=False), "by hand"),
+        ("mcpServers: {}", lambda: edit.add_server(path, "a", {"env": {"canary-s3cret": object()}}), "no JSON value"),
+        ("x-a: &a {command: canary-s3cret}\nmcpServers:\n  a: *a\n", lambda: edit.set_enabled(path, "a", enabled=False), "by hand"),
+        ("mcpServers:\n  a: &a {command: canary-s3cret}\n  b: *a\n", lambda: edit.remove_server(path, "a"), "by hand"),
+        ("mcpServers:\n  a: &a\n    command: canary-s3cret\n  b: *a\n", lambda: edit.set_enabled(path, "a", enabled=False), "by hand"),
     ):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=said) as caught:
             act()
-        assert "s3cret" not in str(caught.value)
+        assert "canary-s3cret" not in str(caught.value)
         assert path.read_text(encoding="utf-8") == text
     path.write_text("x-a: &a {command: x}\nmcpServers:\n  a: *a # c\n  b: *a\n", encoding="utf-8")
     edit.remove_server(path, "a")
@@ -435,7 +435,7 @@ from toolbay.errors import ConfigError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8))
 try:
-    edit.add_server(Path(sys.argv[1]), "b", {"command": "s3cret"})
+    edit.add_server(Path(sys.argv[1]), "b", {"command": "canary-s3cret"})
 except ConfigError as error:
     print(error)
 """
@@ -449,7 +449,7 @@ def test_a_disk_that_takes_no_more_leaves_the_old_file(tmp_path: Path) -> None:
     before = path.read_bytes()
     done = subprocess.run([sys.executable, "-c", FULL, str(path)], check=True, capture_output=True, text=True)
     assert "cannot be written" in done.stdout
-    assert "s3cret" not in done.stdout + done.stderr
+    assert "canary-s3cret" not in done.stdout + done.stderr
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 

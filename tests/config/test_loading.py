@@ -150,9 +150,9 @@ def test_a_file_that_does_not_parse_says_where_and_what_was_expected(
 def test_a_file_that_does_not_parse_shows_none_of_its_text(tmp_path: Path) -> None:
     """CFG-8: the library's own words for a repeated YAML key quote both values."""
     for name, text in (
-        ("c.yaml", "k: hunter2\nk: hunter3"),
-        ("c.json", '{"k": "hunter2" "hunter3"}'),
-        ("c.toml", 'k = "hunter2" "hunter3"'),
+        ("c.yaml", "k: canary-2\nk: canary-3"),
+        ("c.json", '{"k": "canary-2" "canary-3"}'),
+        ("c.toml", 'k = "canary-2" "canary-3"'),
     ):
         with pytest.raises(ConfigError) as caught:
             config.load(put(tmp_path / name, text), environ={})

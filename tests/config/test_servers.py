@@ -10,7 +10,7 @@ import pytest
 from toolbay import config
 from toolbay.config import Config, InvalidServer, ServerConfig, TransportType
 
-ENVIRON = {"HOME": "/home/me", "TOKEN": "tok-123456", "EMPTY": ""}
+ENVIRON = {"HOME": "/home/me", "TOKEN": "canary-123456", "EMPTY": ""}
 
 
 def read(entry: Any, *, environ: dict[str, str] = ENVIRON, base: Path | None = None, name: str = "s") -> Config:
@@ -167,9 +167,9 @@ def test_one_invalid_server_costs_only_itself() -> None:
 def test_references_are_resolved_in_every_text_of_a_server() -> None:
     """CFG-5: command, args, env, cwd, url, headers."""
     stdio = valid({"command": "${HOME}/bin/x", "args": ["--t=${TOKEN}"], "env": {"T": "${env:TOKEN}"}, "cwd": "${NONE:-/srv}"})
-    assert (stdio.command, stdio.args, stdio.env, stdio.cwd) == ("/home/me/bin/x", ("--t=tok-123456",), {"T": "tok-123456"}, "/srv")
+    assert (stdio.command, stdio.args, stdio.env, stdio.cwd) == ("/home/me/bin/x", ("--t=canary-123456",), {"T": "canary-123456"}, "/srv")
     http = valid({"url": "https://${HOST:-h}/${TOKEN}", "headers": {"Authorization": "Bearer ${TOKEN}"}})
-    assert (http.url, http.headers) == ("https://h/tok-123456", {"Authorization": "Bearer tok-123456"})
+    assert (http.url, http.headers) == ("https://h/canary-123456", {"Authorization": "Bearer canary-123456"})
 
 
 def test_a_missing_variable_makes_only_that_server_invalid_and_names_itself() -> None:
@@ -207,10 +207,10 @@ def test_an_env_file_is_read_and_env_wins(tmp_path: Path) -> None:
 def test_an_env_file_that_cannot_be_used_is_told_without_its_text(tmp_path: Path) -> None:
     """CFG-3: missing, or broken at a line."""
     assert "cannot be read" in reason({"command": "x", "envFile": "none.env"}, base=tmp_path)
-    (tmp_path / "bad.env").write_text("A=1\nhunter2 hunter2\n", encoding="utf-8")
+    (tmp_path / "bad.env").write_text("A=1\ncanary-hunter2 canary-hunter2\n", encoding="utf-8")
     text = reason({"command": "x", "envFile": "bad.env"}, base=tmp_path)
     assert "line 2" in text
-    assert "hunter2" not in text
+    assert "canary-hunter2" not in text
 
 
 def test_numbers_and_bools_stand_for_their_text() -> None:
@@ -292,7 +292,7 @@ def test_secrets_are_gathered_and_harmless_values_are_not() -> None:
         },
         environ=environ,
     )
-    assert stdio.secrets == {"tok-123456", "arg-secret", "redis-secret", "dbpassword", environ["DB"], "env-secret"}
+    assert stdio.secrets == {"canary-123456", "arg-secret", "redis-secret", "dbpassword", environ["DB"], "env-secret"}
     http = read(
         {
             "url": "https://user:url-secret@h/p?api_key=query-secret&q=nothing-here",
@@ -305,7 +305,7 @@ def test_secrets_are_gathered_and_harmless_values_are_not() -> None:
 
 def test_no_reason_and_no_problem_ever_shows_a_value() -> None:
     """CFG-8: what is said of an entry names keys, not what they hold."""
-    secret = "sk-live-very-secret"
+    secret = "canary-live-very"
     for entry in (
         {"command": "x", "url": f"https://u:{secret}@h/{secret}"},
         {"url": f"ftp://{secret}"},

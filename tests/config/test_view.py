@@ -18,23 +18,23 @@ def test_what_is_shown_holds_no_secret() -> None:
             "mcpServers": {
                 "a": {
                     "command": "x",
-                    "args": ["--key", "s3cret-1", "plain", "${T}", "http://u:s3cret-2@h"],
-                    "env": {"TOKEN": "s3cret-3", "U": "pg://u:s3cret-4@h"},
-                    "description": "like s3cret-3",
+                    "args": ["--key", "canary-s3cret-1", "plain", "${T}", "http://u:canary-s3cret-2@h"],
+                    "env": {"TOKEN": "canary-s3cret-3", "U": "pg://u:canary-s3cret-4@h"},
+                    "description": "like canary-s3cret-3",
                 },
                 "b": {
-                    "url": "https://u:s3cret-5@h/s3cret-6?x=s3cret-7",
-                    "headers": {"X-Key": "s3cret-8"},
-                    "auth": {"clientSecret": "s3cret-9", "clientId": "me"},
+                    "url": "https://u:canary-s3cret-5@h/canary-s3cret-6?x=canary-s3cret-7",
+                    "headers": {"X-Key": "canary-s3cret-8"},
+                    "auth": {"clientSecret": "canary-s3cret-9", "clientId": "me"},
                 },
-                "c": {"url": "nothing://s3cret-0"},
+                "c": {"url": "nothing://canary-s3cret-0"},
             },
             "resultBudget": 900,
         },
         "agent": {"model": "offline"},
     }
-    shown = config.masked(config.parse(data, environ={"T": "zzs3cret-t"}))
-    assert "s3cret" not in json.dumps(shown)
+    shown = config.masked(config.parse(data, environ={"T": "zzcanary-s3cret-t"}))
+    assert "canary-s3cret" not in json.dumps(shown)
     servers = shown["tools"]["mcpServers"]
     assert servers["a"]["args"] == ["--key", "***", "plain", "***", "http://u:***@h"]
     assert servers["b"] == {

@@ -251,15 +251,15 @@ def test_one_capability_can_be_accepted_alone(tmp_path: Path) -> None:
 
 def test_the_file_is_readable_stable_and_holds_no_secret(tmp_path: Path) -> None:
     """SEC-2, SEC-32: the same pins give the same bytes in any order; credentials and hidden characters are no part of them."""
-    entry = {**SERVER, "args": ["--token", "hunter22hunter22", "positional-secret"], "env": {"KEY": "v4lue-of-env"}}
-    poisoned = {**READ, "description": "Reads.\u202e\U000e0041 positional-secret"}
+    entry = {**SERVER, "args": ["--token", "canary-hunter22", "canary-positional"], "env": {"KEY": "canary-v4lue"}}
+    poisoned = {**READ, "description": "Reads.\u202e\U000e0041 canary-positional"}
 
     def made(*tools: Json) -> bytes:
         now = Offered(
             name="files",
             config=ServerConfig.model_validate(entry),
             listing=Listed(tools=tools),
-            mask=lambda text: text.replace("positional-secret", "***"),
+            mask=lambda text: text.replace("canary-positional", "***"),
         )
         path = tmp_path / "toolbay.lock"
         path.unlink(missing_ok=True)
@@ -269,7 +269,7 @@ def test_the_file_is_readable_stable_and_holds_no_secret(tmp_path: Path) -> None
     first = made(poisoned, {**READ, "name": "a"})
     assert made({**READ, "name": "a"}, dict(reversed(poisoned.items()))) == first
     text = first.decode()
-    assert not any(secret in text for secret in ("hunter22hunter22", "positional-secret", "v4lue-of-env"))
+    assert not any(secret in text for secret in ("canary-hunter22", "canary-positional", "canary-v4lue"))
     assert "Reads.<U+202E><U+E0041> ***" in text
     assert '"path (string, required)"' in text
     assert stat.S_IMODE((tmp_path / "toolbay.lock").stat().st_mode) == 0o644

@@ -59,7 +59,7 @@ def test_real_urls_get_the_right_verdict(case: dict[str, Any]) -> None:
         ("http://metadata.google.internal/", "metadata service, .*stays closed"),
         ("http://0.0.0.0:8000/", "write 127.0.0.1 if this machine is meant"),
         ("http://0x7f.1/", "write it as four decimal numbers"),
-        ("https://user:hunter2@example.com/", "put credentials into `headers`"),
+        ("https://user:canary-hunter2@example.com/", "put credentials into `headers`"),
         ("http://exa mple.com/", "holds a space"),
         ("http://example.com:0/", "port is not between"),
         ("http://[127.0.0.1]/", "malformed"),
@@ -72,7 +72,7 @@ def test_a_refusal_names_the_cause_and_the_mend(url: str, says: str) -> None:
     """Attack 9: one sentence a person can act on, without the credentials of the URL."""
     with pytest.raises(BlockedAddress, match=says) as caught:
         check_addresses(target(url).host, [target(url).host], Policy())
-    assert "hunter2" not in str(caught.value)
+    assert "canary-hunter2" not in str(caught.value)
 
 
 def test_a_name_is_shown_with_the_address_that_it_leads_to() -> None:

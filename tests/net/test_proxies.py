@@ -94,11 +94,11 @@ async def test_tls_goes_through_a_tunnel() -> None:
     network = Recorder(b"HTTP/1.1 200 Connected\r\n\r\n")
     async with through("http://proxy.test:3128", network) as client:
         with pytest.raises(httpx2.RemoteProtocolError):
-            await client.get("https://mcp.test/secret", headers={"Authorization": "hunter2"})
+            await client.get("https://mcp.test/secret", headers={"Authorization": "canary-hunter2"})
     tunnel, _, inside = network.streams[0].written.partition(b"\r\n\r\n")
     assert tunnel.startswith(b"CONNECT mcp.test:443 HTTP/1.1\r\n")
-    assert b"hunter2" not in tunnel
-    assert b"hunter2" in inside
+    assert b"canary-hunter2" not in tunnel
+    assert b"canary-hunter2" in inside
 
 
 @pytest.mark.parametrize(

@@ -241,12 +241,12 @@ async def test_attack_10_configured_headers_stay_at_home() -> None:
     network = Recorder(answer(), answer())
     policy = http.policy_for("https://mcp.test/mcp")
     resolver = Script().knows("mcp.test", ["8.8.8.8"]).knows("login.test", ["8.8.4.4"])
-    secret = {"Authorization": "Bearer hunter2", "X-Key": "hunter2"}
+    secret = {"Authorization": "Bearer canary-hunter2", "X-Key": "canary-hunter2"}
     async with http.client(headers=secret, policy=policy, proxy="", resolver=resolver, network=network) as client:
         await client.get("https://mcp.test/mcp")
         await client.get("https://login.test/.well-known/oauth-authorization-server", headers={"X-Other": "1"})
-    assert network.streams[0].written.count(b"hunter2") == 2
-    assert b"hunter2" not in network.streams[1].written
+    assert network.streams[0].written.count(b"canary-hunter2") == 2
+    assert b"canary-hunter2" not in network.streams[1].written
     assert b"X-Other: 1\r\n" in network.streams[1].written
 
 

@@ -184,9 +184,11 @@ async def test_a_command_that_is_not_there_fails_with_the_name_of_the_server() -
 
 async def test_secrets_on_stderr_are_in_no_error() -> None:
     """TRA-8, OBS-2: its last lines are shown, what the configuration keeps secret is not."""
-    async with linked(raw("--exit-at-start", "1", "--stderr", "bad token tok-1234567890"), secrets=["tok-1234567890"]) as link:
+    async with linked(
+        raw("--exit-at-start", "1", "--stderr", "bad token canary-tok-1234567890"), secrets=["canary-tok-1234567890"]
+    ) as link:
         assert "bad token" in str(link.connection.error)
-        assert "tok-1234567890" not in str(link.connection.error)
+        assert "canary-tok-1234567890" not in str(link.connection.error)
 
 
 async def test_a_call_to_a_server_that_failed_says_why() -> None:

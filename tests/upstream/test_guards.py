@@ -61,7 +61,7 @@ async def test_what_is_done_with_a_new_listing_cannot_end_the_session(caplog: py
                 await eventually(lambda number=number: f"new{number}" in link.tools, "a new listing")
             assert await link.call("echo", {"text": "on"}) == "on"
             assert link.heard.states == ["connecting", "ready"]
-    assert {record.levelname for record in caplog.records} == {"ERROR"}
+    assert {record.levelname for record in caplog.records if record.name.startswith("toolbay")} == {"ERROR"}
 
 
 async def test_a_connection_closes_whatever_its_listeners_do() -> None:
@@ -103,7 +103,7 @@ async def test_a_session_that_ends_in_an_unforeseen_way_says_how(caplog: pytest.
             ended.set()
             await link.reaches("failed")
         assert "an unexpected error (ZeroDivisionError: in the depths)" in str(link.connection.error)
-    assert any(record.exc_info for record in caplog.records)
+    assert "Traceback" in caplog.text
 
 
 # -- changed lists ----------------------------------------------------------------------------------------------------

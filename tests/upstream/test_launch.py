@@ -131,7 +131,7 @@ def test_a_shell_function_in_the_environment_is_not_passed_on() -> None:
 @pytest.mark.skipif(os.name == "nt", reason="the names of the minimal set are POSIX ones here")
 async def test_a_real_child_sees_its_own_environment_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """TRA-5: seen from inside a child that prints its environment."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-must-not-leak")
+    monkeypatch.setenv("OPENAI_API_KEY", "canary-must-not-leak")
     monkeypatch.setenv("TOOLBAY_PASSED_ON", "yes")
     config = entry(
         sys.executable, "-c", "import os, json; print(json.dumps(dict(os.environ)))", env={"OWN": "1"}, inherit_env=["TOOLBAY_PASSED_ON"]
