@@ -12,6 +12,7 @@ message. Flags of regions that are spelled in tag characters lose their spelling
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -152,3 +153,8 @@ def visible(text: str) -> str:
     if clean(text) == text:
         return text
     return "".join(char if clean(char) == char else f"<U+{ord(char):04X}>" for char in text)
+
+
+def duration(seconds: float) -> str:
+    """`4 s`, `3 min`: a wait for people, rounded up."""
+    return f"{max(math.ceil(seconds), 1)} s" if seconds <= 90 else f"{math.ceil(seconds / 60)} min"

@@ -11,10 +11,11 @@
     ├── ConnectionLost(sent)        it was up and went away; `sent` decides whether a call may be repeated
     ├── CallError                   one call failed; the connection lives on
     │   ├── ServerError(code)       the server answered with a JSON-RPC error
-    │   │   └── Busy(retry_after)   it asked to be called again later (HTTP 429, 503)
+    │   │   └── Busy(retry_after)   it did not take the call, and may be asked again (HTTP 421, 425, 429, 503)
     │   ├── BadCall                 the call was wrong before it was sent
     │   └── CallTimeout(sent)       no answer in time
     ├── ModelError                  the language model could not be asked, or answered nonsense
+    ├── NotAnswered                 a message on the bus got no answer
     └── AgentStopped
         ├── LimitReached            a turn used up its steps, time or tokens
         └── ApprovalNeeded          nobody answered a request for approval
@@ -41,12 +42,16 @@ class BlockedAddress(ToolbayError):
 
 
 class ConnectionFailed(ToolbayError):
-    """A server could not be brought up."""
+    """A server could not be brought up, or is not there now.
 
-    def __init__(self, message: str, *, server: str = "", retriable: bool = True) -> None:
+    `retriable`: another attempt may end better. `retry_after`: seconds until the next one is made, where one is planned.
+    """
+
+    def __init__(self, message: str, *, server: str = "", retriable: bool = True, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.server = server
         self.retriable = retriable
+        self.retry_after = retry_after
 
 
 class LaunchFailed(ConnectionFailed):
@@ -92,10 +97,10 @@ class ServerError(CallError):
 
 
 class Busy(ServerError):
-    """The server did not take the call and asked to be called again in `retry_after` seconds (HTTP 429 or 503 with Retry-After)."""
+    """The server did not take the call, and may be asked again in `retry_after` seconds (HTTP 421, 425; 429, 503 with Retry-After)."""
 
-    def __init__(self, message: str, *, code: int, retry_after: float, ran: bool | None = False) -> None:
-        super().__init__(message, code=code, ran=ran)
+    def __init__(self, message: str, *, code: int, retry_after: float, data: Any = None, ran: bool | None = False) -> None:
+        super().__init__(message, code=code, data=data, ran=ran)
         self.retry_after = retry_after
 
 
@@ -113,6 +118,10 @@ class CallTimeout(CallError):
 
 class ModelError(ToolbayError):
     """The language model could not be asked (key, network, quota), or its answer could not be understood."""
+
+
+class NotAnswered(ToolbayError):
+    """A message on the bus got no answer: nobody answers such messages there, or not in time."""
 
 
 class AgentStopped(ToolbayError):

@@ -62,6 +62,25 @@ class ToolsChanged(Event):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigReloaded(Event):
+    """The configuration was read again and applied, or, with an `error`, was not: then what was there before goes on.
+
+    Names of servers, and in `tools_removed` of tools, as in `Reloaded`. `path` is the file, empty where there is none.
+    """
+
+    path: str
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    retried: tuple[str, ...] = ()
+    connected: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    tools_removed: tuple[str, ...] = ()
+    error: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Notice(Event):
     """Something a person should know once: an allow-list entry that matches nothing, a schema that cannot be used.
 

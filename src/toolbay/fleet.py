@@ -5,7 +5,6 @@ The fleet applies plans and publishes snapshots. It does not know who calls the 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +12,10 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-import anyio.abc
 
 from toolbay._redact import mask
 from toolbay.assembly import Assembly
+from toolbay.berths import Berths
 from toolbay.config.models import InvalidServer, ServerConfig
 from toolbay.errors import ConfigError
 from toolbay.events import Events
@@ -30,12 +29,10 @@ from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import OpenEngine
 from toolbay.upstream.engines import official
 from toolbay.upstream.listing import Listing
-from toolbay.upstream.state import SETTLED, State
+from toolbay.upstream.state import State
 
 RELOAD_PATIENCE = 15.0
 """Seconds that a reload waits for the servers that it touched; those that need longer go on by themselves."""
-
-_log = logging.getLogger("toolbay.fleet")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +42,12 @@ class ServerStatus:
     name: str
     state: str
     error: str = ""
+    settled: bool = False
+    """Whether its last start has come to a result; where it is not ready then, `error` says why, and further attempts may follow."""
+    retry_in: float | None = None
+    """Seconds until it is tried again, where it is `waiting` or `paused`."""
+    restarts: int = 0
+    """How often it was started again, or that was tried."""
     type: str = ""
     tools: int = 0
     resources: int = 0
@@ -92,51 +95,34 @@ class Fleet:
         self._builtin = tuple(builtin)
         self._open_engine = open_engine
         self._environ = environ
-        self._connections: dict[str, Connection] = {}
+        self._berths = Berths(self._made, on_change=self._publish)
         self._invalid: dict[str, InvalidServer] = {}
         self._assembly = Assembly(artifacts)
         self._quarantine = Quarantine()
         self._secrets: frozenset[str] = frozenset()
         self._changed = anyio.Event()
-        self._group: anyio.abc.TaskGroup | None = None
         self._applying = anyio.Lock()
 
     async def __aenter__(self) -> Self:
-        self._group = anyio.create_task_group()
-        await self._group.__aenter__()
+        await self._berths.__aenter__()
         self._publish("")
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
-        assert self._group is not None
-        connections = list(self._connections.values())
-        for connection in connections:
-            connection.stop()
-        try:
-            # A cancelled owner closes its server as well, shielded and bounded; waiting here keeps one way out.
-            with anyio.CancelScope(shield=True):
-                for connection in connections:
-                    await connection.wait_closed()
-        except BaseException as cut:
-            # A second Ctrl-C passes every shield. Whoever leaves, leaves the group: it waits for all owners, however often it is cut.
-            await self._group.__aexit__(type(cut), cut, cut.__traceback__)
-            raise
-        # No owner raises, so the group has nothing to say of what its user raised: who is told of it, would wrap it.
-        await self._group.__aexit__(None, None, None)
-        return None
+        return await self._berths.__aexit__(kind, error, trace)
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
     @property
     def servers(self) -> Mapping[str, ServerStatus]:
         """Every configured server that is not disabled, by name, sorted."""
-        known = {name: _status(connection, self._quarantine.of(connection)) for name, connection in self._connections.items()}
-        known |= {name: ServerStatus(name=name, state="invalid", error=entry.reason) for name, entry in self._invalid.items()}
+        known = {name: _status(connection, self._quarantine.of(connection)) for name, connection in self._berths.serving.items()}
+        known |= {name: ServerStatus(name=name, state="invalid", error=entry.reason, settled=True) for name, entry in self._invalid.items()}
         return dict(sorted(known.items()))
 
     def listing(self, server: str) -> Listing | None:
         """What a server listed, as it came, without what is quarantined; None while it is not there."""
-        connection = self._connections.get(server)
+        connection = self._berths.serving.get(server)
         return self._quarantine.listing(connection) if connection else None
 
     async def prompt(self, server: str, name: str, arguments: Json) -> ToolResult:
@@ -157,30 +143,30 @@ class Fleet:
 
     def _connection(self, server: str) -> Connection:
         try:
-            return self._connections[server]
+            return self._berths.serving[server]
         except KeyError:
             if server in self._invalid:
                 raise ConfigError(f"the server {server!r} cannot be used: {self._invalid[server].reason}") from None
-            known = ", ".join(sorted(self._connections)) or "none"
+            known = ", ".join(sorted(self._berths.serving)) or "none"
             raise ConfigError(f"there is no server named {server!r} (configured: {known})") from None
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     async def settle(self, quiet: float | None = 3.0) -> None:
-        """Return when every server is ready or has failed; or when one is ready and nothing changed for `quiet` seconds.
+        """Return when every server is ready or has failed once; or when one is ready and nothing changed for `quiet` seconds.
 
         A server that never answers cannot be told from a slow one, so the others are waited for only as long as servers
         keep coming up. None waits for every one, as long as its `startupTimeout` allows.
         """
-        while any(connection.state not in SETTLED for connection in self._connections.values()):
-            patience = quiet if any(connection.state is State.READY for connection in self._connections.values()) else None
+        while not all(connection.settled for connection in self._berths.serving.values()):
+            patience = quiet if any(connection.state is State.READY for connection in self._berths.serving.values()) else None
             with anyio.move_on_after(patience) as scope:
                 await self._changed.wait()
             if scope.cancelled_caught:
                 return
 
     async def ready(self, server: str) -> ServerStatus:
-        """Wait until one server is ready or has failed, and say which.
+        """Wait until one server is ready or has failed once, and say which.
 
         Raises:
             ConfigError: there is no such server, or its entry cannot be used.
@@ -211,64 +197,32 @@ class Fleet:
             self._secrets |= secrets  # what was a secret once must not be shown later
             self._invalid = {name: entry for name, entry in servers.items() if isinstance(entry, InvalidServer)}
             new = {name: entry for name, entry in servers.items() if isinstance(entry, ServerConfig)}
-            old = {name: connection.config for name, connection in self._connections.items()}
-            failed = frozenset(
-                name for name, connection in self._connections.items() if connection.state in (State.FAILED, State.NEEDS_AUTH)
-            )
-            steps = plan(old, new, failed)
+            steps = plan(self._berths.configs, new, self._berths.down)
             before = frozenset(self._registry.tools)
-            await self._close(*steps.stop, *steps.restart)
-            for name in (*steps.refilter, *steps.retry):
-                self._connections[name].config = new[name]
-            for name in (*steps.start, *steps.restart):
-                self._open(name, new[name])
-            for name in steps.retry:
-                self._connections[name].start()
-            self._publish("")
+            for name in (*steps.stop, *steps.restart):
+                self._assembly.forget(name)
+            await self._berths.carry_out(steps, new)
             touched = (*steps.start, *steps.restart, *steps.retry)
             if wait:
-                await self._wait_for(touched)
-            status = self.servers
+                with anyio.move_on_after(RELOAD_PATIENCE):
+                    await self._berths.wait_for(touched)
+            status = {name: one for name, one in self.servers.items() if name in touched and name not in self._berths.changing}
             return Reloaded(
                 added=steps.start,
                 changed=tuple(sorted((*steps.restart, *steps.refilter))),
                 removed=steps.stop,
                 retried=steps.retry,
-                connected=tuple(name for name in touched if status[name].state == State.READY),
-                failed=tuple(name for name in touched if status[name].state in (State.FAILED, State.NEEDS_AUTH)),
+                connected=tuple(name for name in touched if name in status and status[name].state == State.READY),
+                failed=tuple(name for name in touched if name in status and status[name].settled and status[name].state != State.READY),
                 tools_removed=tuple(sorted(before - frozenset(self._registry.tools))),
             )
 
-    async def _wait_for(self, names: Iterable[str]) -> None:
-        with anyio.move_on_after(RELOAD_PATIENCE):
-            for name in names:
-                await self._connections[name].wait_settled()
-
-    async def _close(self, *names: str) -> None:
-        leaving = [self._connections.pop(name) for name in names]
-        for connection in leaving:
-            connection.on_listing = lambda: None
-            self._assembly.forget(connection.name)
-            connection.stop()
-        for connection in leaving:
-            await connection.wait_closed()
-
-    def _open(self, name: str, config: ServerConfig) -> None:
-        assert self._group is not None, "enter the fleet first"
+    def _made(self, name: str, config: ServerConfig) -> Connection:
         connection = Connection(name, config, events=self._events, open_engine=self._open_engine, environ=self._environ, safe=self._safe)
-        connection.on_listing = lambda: self._publish(name)
+        connection.on_listing = partial(self._publish, name)
         connection.on_change = self._wake
         connection.admit = partial(self._quarantine.admit, connection)
-        self._connections[name] = connection
-        self._group.start_soon(self._guard, connection, name=f"owner of {name}")
-
-    async def _guard(self, connection: Connection) -> None:
-        """An owner that fails in a way nobody foresaw costs its own server only."""
-        try:
-            await connection.run()
-        except Exception:
-            _log.exception("the owner of %s failed", connection.name)
-            self._wake()
+        return connection
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
@@ -289,7 +243,9 @@ class Fleet:
     @property
     def quarantine(self) -> tuple[Finding, ...]:
         """Everything that is not as it was pinned, and so not offered, by server."""
-        return tuple(finding for name in sorted(self._connections) for finding in self._quarantine.of(self._connections[name]).findings)
+        return tuple(
+            finding for name in sorted(self._berths.serving) for finding in self._quarantine.of(self._berths.serving[name]).findings
+        )
 
     def offered(self, server: str) -> Offered | None:
         """What a server offers now, for `Lock.accept`; None while it is not there.
@@ -303,12 +259,13 @@ class Fleet:
 
     def _publish(self, server: str) -> None:
         """Swap the registry's snapshot for what all servers offer now. `server` is the one that changed, or empty."""
-        judged = {name: self._quarantine.of(connection) for name, connection in self._connections.items()}
-        tools, news = self._assembly.tools(self._connections, judged)
+        judged = {name: self._quarantine.of(connection) for name, connection in self._berths.serving.items()}
+        tools, news = self._assembly.tools(self._berths.serving, judged)
         for notice in news:
             self._events.publish(notice)
-        described = {name: connection.config.description for name, connection in self._connections.items()}
+        described = {name: connection.config.description for name, connection in self._berths.serving.items()}
         self._registry.swap(Snapshot.of((*self._builtin, *tools), descriptions=described), server)
+        self._wake()
 
     def _safe(self, text: str) -> str:
         return mask(text, self._secrets)
@@ -322,6 +279,9 @@ def _status(connection: Connection, verdicts: Verdicts) -> ServerStatus:
         name=connection.name,
         state=connection.state.value,
         error="" if ready or connection.error is None else str(connection.error),
+        settled=connection.settled,
+        retry_in=connection.retry_in,
+        restarts=max(connection.starts - 1, 0),
         type=connection.config.type.value,
         tools=len(listing.tools),
         resources=len(listing.resources) + len(listing.templates),

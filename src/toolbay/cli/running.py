@@ -21,8 +21,6 @@ from toolbay.config import home
 from toolbay.config.models import Config
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_STARTING: Final = frozenset({"idle", "connecting", "waiting"})
-_DOWN: Final = frozenset({"failed", "needs_auth", "invalid"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +78,13 @@ def tell_place(terminal: Terminal, config: Config, *, named: bool) -> None:
 
 
 def _starting(app: App) -> str:
-    names = [name for name, status in app.servers.items() if status.state in _STARTING]
+    names = [name for name, status in app.servers.items() if not status.settled]
     return f"starting {', '.join(names)}" if names else ""
 
 
 def all_failed(app: App) -> bool:
     """Whether there are servers and none can be used."""
-    return bool(app.servers) and all(status.state in _DOWN for status in app.servers.values())
+    return bool(app.servers) and all(status.settled and status.state != "ready" for status in app.servers.values())
 
 
 def given_up(app: App, terminal: Terminal, *, as_json: bool) -> int:

@@ -14,6 +14,7 @@ from toolbay._nearest import nearest
 from toolbay.cli.keeping import conversation_of
 from toolbay.cli.terminal import plural
 from toolbay.cli.tools import NO_SERVERS, first_line
+from toolbay.cli.views import standing
 from toolbay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ async def _servers(dialogue: Dialogue, _rest: str) -> None:
     if not servers:
         dialogue.terminal.write(NO_SERVERS)
         return
-    rows = [(name, one.state, str(one.tools), one.error or one.title) for name, one in servers.items()]
+    rows = [(name, standing(one.state, one.retry_in), str(one.tools), one.error or one.title) for name, one in servers.items()]
     dialogue.terminal.table(("server", "state", "tools", "what"), rows)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
+from toolbay._text import duration
 from toolbay.cli.terminal import DIM, GREEN, RED, YELLOW, Terminal, one_line, plural
 from toolbay.events import (
     ApprovalAnswered,
@@ -23,6 +25,7 @@ from toolbay.types import Progress
 _HEAD_LINES: Final = 3
 _LINE: Final = 200
 _QUIET_LEVELS: Final = frozenset({"debug"})
+_DOWN: Final = frozenset({"waiting", "paused", "failed", "needs_auth", "invalid"})
 _LOUD_LEVELS: Final = frozenset({"warning", "error", "critical", "alert", "emergency"})
 
 
@@ -33,6 +36,10 @@ class Status(Protocol):
     def state(self) -> str: ...
     @property
     def error(self) -> str: ...
+    @property
+    def settled(self) -> bool: ...
+    @property
+    def retry_in(self) -> float | None: ...
 
 
 class ServersView:
@@ -43,35 +50,54 @@ class ServersView:
         self._terminal = terminal
         self._chatty = chatty
         self._asides = asides
-        self._told: dict[str, tuple[str, str]] = {}
+        self._down: dict[str, tuple[str, str]] = {}
+        self._ready: set[str] = set()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, ServerChanged):
-            self.tell(event.server, event.state, event.error, tools=event.tools, seconds=event.seconds)
+            self.tell(event.server, event.state, event.error, tools=event.tools, seconds=event.seconds, retry_in=event.retry_in)
         elif isinstance(event, Notice) and (self._asides or not event.aside):
             self._terminal.say(f"! {event.server}: {event.text}" if event.server else f"! {event.text}", YELLOW)
 
-    def tell(self, server: str, state: str, error: str, *, tools: int = 0, seconds: float = 0.0) -> None:
-        if self._told.get(server) == (state, error):
-            return
-        before = self._told.get(server, ("", ""))[0]
-        self._told[server] = (state, error)
+    def tell(self, server: str, state: str, error: str, *, tools: int = 0, seconds: float = 0.0, retry_in: float | None = None) -> None:
+        """A server's state, unless it says no more than what was told of it last."""
         name = one_line(server)
         if state == "ready":
-            if self._chatty or before in {"waiting", "failed"}:
+            self._ready.add(server)
+            if self._down.pop(server, None) is not None or self._chatty:
                 self._terminal.say(f"✓ {name} ready in {seconds:.1f} s, {plural(tools, 'tool')}", GREEN)
-        elif state in {"failed", "needs_auth"}:
-            self._terminal.warn(f"✗ {_said_of(name, error or state.replace('_', ' '))}", RED)
-        elif state == "waiting" and error:
-            self._terminal.say(f"! {_said_of(name, error)}", YELLOW)
+        elif state in _DOWN and self._down.get(server) != (state, error):
+            self._down[server] = (state, error)
+            said = _said_of(name, error or state.replace("_", " "))
+            if state == "paused":
+                self._terminal.say(f"! {name} {standing(state, retry_in)}: {error}", YELLOW)
+            elif state == "waiting" and server in self._ready:
+                self._terminal.say(f"! {said}; {'next try' if retry_in else 'it is started again'}{_in(retry_in)}", YELLOW)
+            else:
+                self._terminal.warn(f"✗ {said}", RED)
 
     def unfinished(self, servers: Mapping[str, Status]) -> None:
         """Tell what no event told: servers that failed before anybody listened, and those that still start."""
         for name, status in servers.items():
-            if status.state in {"failed", "needs_auth", "invalid"}:
-                self.tell(name, "failed", status.error)
-            elif status.state in {"idle", "connecting", "waiting"} and name:
+            if status.state == "ready" or not name:
+                continue
+            if status.settled:
+                self.tell(name, "waiting" if status.state == "connecting" else status.state, status.error, retry_in=status.retry_in)
+            else:
                 self._terminal.say(f"… {one_line(name)} still starting, going on without it", YELLOW)
+
+
+def standing(state: str, retry_in: float | None) -> str:
+    """A server's state in words: `ready`, `waiting, next try in 4 s`, `paused until 14:03:22`."""
+    if retry_in is None:
+        return state.replace("_", " ")
+    if state == "paused":
+        return f"paused until {time.strftime('%H:%M:%S', time.localtime(time.time() + retry_in))}"
+    return f"{state}, next try{_in(retry_in)}"
+
+
+def _in(seconds: float | None) -> str:
+    return f" in {duration(seconds)}" if seconds else ""
 
 
 class CallsView:

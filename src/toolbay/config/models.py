@@ -30,18 +30,24 @@ class TransportType(StrEnum):
 
 
 class RestartPolicy(Section):
-    """How a server that went away is brought back."""
+    """How a server that went away, or could not be brought up, is tried again."""
 
     enabled: bool = True
-    """Whether it is brought back at all."""
+    """Whether it is tried again at all by itself."""
     first_delay: float = Field(default=0.5, gt=0)
-    """Seconds before the second attempt (the first is at once); each further one waits twice as long, with jitter."""
+    """Seconds before the next attempt (the one after it had been ready is at once); each further one waits twice as long, with jitter."""
     max_delay: float = Field(default=60.0, gt=0)
-    """Seconds: the longest wait."""
+    """Seconds: the longest wait between two attempts."""
     stable_after: float = Field(default=30.0, gt=0)
-    """Seconds of being ready after which the waiting starts from the beginning again."""
+    """Seconds of being ready after which its failures are forgotten."""
     max_attempts: int = Field(default=5, ge=1)
-    """Attempts in a row before the server is given up until somebody asks for it."""
+    """Failures within `window` after which it is left alone for `pause`; then one attempt is made after each pause."""
+    window: float = Field(default=180.0, gt=0)
+    """Seconds for which a failure counts."""
+    pause: float = Field(default=60.0, gt=0)
+    """Seconds of the first pause; each further one is twice as long. A reload or a person ends it at once."""
+    max_pause: float = Field(default=600.0, gt=0)
+    """Seconds: the longest pause."""
 
 
 class ServerConfig(Section):
@@ -151,6 +157,8 @@ class ToolsConfig(Section):
     """Characters of one result that a model is shown; the rest is kept as a file that it can read on in."""
     artifacts: ArtifactsConfig = ArtifactsConfig()
     """Where files go that tools return."""
+    reload_on_change: bool = True
+    """Whether a program that runs on (such as `toolbay chat`) reads this file again by itself when it changes."""
 
 
 class AgentConfig(Section):
@@ -188,5 +196,7 @@ class Config(Section):
     """The agent."""
     path: Path | None = Field(default=None, exclude=True)
     problems: tuple[Problem, ...] = Field(default=(), exclude=True)
+    files: Mapping[Path, str] = Field(default_factory=dict[Path, str], exclude=True, repr=False)
+    """The files that it was read from, with what stands for their content (`places.digest`)."""
     secrets: frozenset[str] = Field(default=frozenset[str](), exclude=True, repr=False)
     """Values that came from references, `env` and `headers`: masked wherever text leaves us."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from toolbay._text import clean, excerpt, line
+from toolbay._redact import trace
+from toolbay._text import clean, duration, excerpt, line
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.errors import (
     CallError,
@@ -51,7 +52,7 @@ def explain(
     if cause is not None:
         return type(cause)(safe(f"{name}: {cause}"))
     if failure is not None:
-        _log.error("%s: an unexpected error while connecting", name, exc_info=failure)
+        _log.error("%s: an unexpected error while connecting\n%s", name, trace(failure, safe))
         return ConnectionFailed(safe(f"{name} could not be connected: {line(safe(_innermost(failure)), 300)}"), server=name)
     return ConnectionFailed(f"{name} could not be connected", server=name)
 
@@ -60,8 +61,29 @@ def last_reason(name: str, words: ToolbayError | None, failure: BaseException | 
     """Why a session ended that was ready. What an engine met meanwhile is no business as usual: it is logged."""
     if failure is None:
         return str(words or "")
-    _log.error("%s: an unexpected error ended its session", name, exc_info=failure)
+    _log.error("%s: an unexpected error ended its session\n%s", name, trace(failure, safe))
     return str(words or _ours(failure) or f"an unexpected error ({line(safe(_innermost(failure)), 300)})")
+
+
+def may_come_back(error: ToolbayError) -> bool:
+    """Whether another attempt to connect, without any change, may end better."""
+    return isinstance(error, ConnectionLost) or (isinstance(error, ConnectionFailed) and error.retriable)
+
+
+def unavailable(name: str, error: ToolbayError | None, *, closed: bool, retry_after: float | None) -> ToolbayError:
+    """Why nothing can be called, and when that may change.
+
+    An error of its own for each caller: one that is raised again keeps all its callers' frames.
+    """
+    if closed:
+        return ConnectionFailed(f"{name} has been closed", server=name)
+    text = str(error) if error else f"{name} is not connected"
+    if retry_after is not None:
+        text = f"{text}; it is tried again in {duration(retry_after)}"
+    if isinstance(error, ConnectionFailed):
+        return type(error)(text, server=name, retriable=error.retriable, retry_after=retry_after)
+    # A server that was lost: what was lost with it was another call, nothing of this one was sent.
+    return ConnectionFailed(text, server=name, retry_after=retry_after)
 
 
 def _ours(failure: BaseException | None) -> ToolbayError | None:
