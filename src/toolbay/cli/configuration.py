@@ -61,7 +61,7 @@ def show(
 @group.command("check", help="Tell every fault with its place and its mend.")
 def check(context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     from toolbay.config import load  # noqa: PLC0415
-    from toolbay.config.launchers import unpinned  # noqa: PLC0415
+    from toolbay.config.launchers import pinned, unpinned  # noqa: PLC0415
     from toolbay.config.models import InvalidServer  # noqa: PLC0415
     from toolbay.lock import FILE_NAME, Lock  # noqa: PLC0415
 
@@ -98,15 +98,10 @@ def check(context: typer.Context, as_json: Annotated[bool, typer.Option("--json"
     counted = f"{plural(len(servers), 'server')}, {len(broken)} invalid, {plural(len(config.problems), 'warning')}"
     terminal.write(f"{where}: {counted}", "" if failed or config.problems else GREEN)
     for name, package in loose.items():
-        terminal.say(f"({name} runs whatever version of {package} is the newest: write one, as in {_example(package)})", DIM)
+        terminal.say(f"({name} runs whatever version of {package} is the newest: write one, as in {pinned(package)})", DIM)
     if servers and not lock.is_present:
         terminal.say(UNPINNED_HINT, DIM)
     raise typer.Exit(failed)
-
-
-def _example(package: str) -> str:
-    name = package[0] + package[1:].partition("@")[0].partition("=")[0].rstrip("<>!~")
-    return f"{name}@1.2.3"
 
 
 @group.command("schema", help="The JSON Schema of the configuration file, for editors.")

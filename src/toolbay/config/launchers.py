@@ -22,14 +22,28 @@ def unpinned(config: ServerConfig) -> str:
 
     What is no package of a registry (a path, an address) is not judged.
     """
+    package = package_of(config)
+    return _loose(package, "@") if _launcher(config) in _NPM else _loose(package, "==", "@")
+
+
+def package_of(config: ServerConfig) -> str:
+    """The package that the entry's launcher would fetch, with the version that it names; empty where it is no such launcher."""
     if config.type is not TransportType.STDIO:
         return ""
-    launcher = PurePath(config.command).name.removesuffix(".cmd").removesuffix(".exe")
+    launcher = _launcher(config)
     if launcher in _NPM:
-        return _loose(_package(config.args, named=("-p", "--package")), "@")
-    if launcher in _PYPI:
-        return _loose(_package(config.args, named=("--from",)), "==", "@")
-    return ""
+        return _package(config.args, named=("-p", "--package"))
+    return _package(config.args, named=("--from",)) if launcher in _PYPI else ""
+
+
+def pinned(package: str) -> str:
+    """An example of `package` in one version."""
+    name = package[0] + package[1:].partition("@")[0].partition("=")[0].rstrip("<>!~")
+    return f"{name}@1.2.3"
+
+
+def _launcher(config: ServerConfig) -> str:
+    return PurePath(config.command).name.removesuffix(".cmd").removesuffix(".exe")
 
 
 def _package(args: tuple[str, ...], *, named: tuple[str, ...]) -> str:
