@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from toolbay.config.models import ServerConfig
-from toolbay.events import Notice
+from toolbay.events import About, Notice
 from toolbay.lock import Verdicts
 from toolbay.types import ArtifactStore, Tool
 from toolbay.upstream.allow import select
@@ -69,8 +69,8 @@ class Assembly:
             config = connections[name].config
             allowed, unmatched = _selected(config, made, names)
             tools += [self._named(offer, names[offer.key], known) for offer in made.offers if offer.key in allowed and offer.key in good]
-            left_out = dict.fromkeys((*_bounded(made.complaints), *unmatched), True)
-            news += self._news(name, {**left_out, judged[name].notice: False})
+            left_out: dict[str, About] = {**dict.fromkeys(_bounded(made.complaints), "definition"), **dict.fromkeys(unmatched, "selection")}
+            news += self._news(name, {**left_out, judged[name].notice: "pin"})
         return tools, news
 
     def _named(self, offer: Offer, name: str, known: Mapping[Key, tuple[Offer, Tool]]) -> Tool:
@@ -79,14 +79,14 @@ class Assembly:
         self._tools[offer.key] = (offer, tool)
         return tool
 
-    def _news(self, server: str, sentences: Mapping[str, bool]) -> list[Notice]:
-        """The sentences that are new. Their values say whether they are an aside."""
+    def _news(self, server: str, sentences: Mapping[str, About]) -> list[Notice]:
+        """The sentences that are new, with what each is about. What is left out is an aside."""
         told = self._told.setdefault(server, {})
         new = [text for text in sentences if text and text not in told]
         told.update(dict.fromkeys(new))
         for text in list(told)[: max(len(told) - REMEMBERED, 0)]:
             del told[text]
-        return [Notice(server=server, text=text, aside=sentences[text]) for text in new]
+        return [Notice(server=server, text=text, aside=sentences[text] != "pin", about=sentences[text]) for text in new]
 
     def _offers_of(self, connection: Connection) -> Offers:
         listing = connection.listing

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -20,6 +21,8 @@ import anyio.lowlevel
 from toolbay.types import Outcome, Progress
 
 _log = logging.getLogger("toolbay.events")
+
+About: TypeAlias = Literal["", "definition", "selection", "pin"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +93,8 @@ class Notice(Event):
     server: str
     text: str
     aside: bool = False
+    about: About = ""
+    """A definition that a server lists, an entry of an allow-list that names nothing, what is not as it was pinned, or else."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
