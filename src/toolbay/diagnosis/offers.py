@@ -1,0 +1,77 @@
+"""What servers that work offer, and what of it does not reach a model: schemas, allow-lists, pins, names, weight. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from toolbay.config.launchers import pinned, unpinned
+from toolbay.config.models import ServerConfig
+from toolbay.diagnosis.findings import Notes
+from toolbay.events import Notice
+from toolbay.fleet import ServerStatus
+from toolbay.lock import Finding as Quarantined
+from toolbay.types import Kind, Tool
+from toolbay.upstream.naming import Key, wrapped
+
+HEAVY_TOKENS: Final = 10_000
+"""Tokens of one server's definitions that are worth a word: they are in each request to a model."""
+SLOW: Final = 0.5
+"""The part of `startupTimeout` from which a start was a near thing."""
+_SHOWN: Final = 8
+
+
+def tell(config: ServerConfig, status: ServerStatus, remarks: Iterable[Notice], quarantined: Sequence[Quarantined], notes: Notes) -> None:
+    """Put into `notes` what of a server that is ready is not as it should be."""
+    for remark in remarks:
+        if remark.about == "definition":
+            notes.warning("a definition of it is not in order", remark.text, "tell whoever makes the server; the rest of it is offered")
+        elif remark.about == "selection":
+            notes.warning("an entry of its lists names nothing", remark.text, "correct the name, or remove the entry")
+    for finding in quarantined:
+        why = f"it is not as it was pinned ({finding.reason})"
+        mend = f"toolbay lock --check {notes.server} shows it, toolbay lock --accept {notes.server} takes it as it is"
+        notes.warning(f"its {finding.what} is not offered", why, mend)
+    if status.seconds > SLOW * config.startup_timeout:
+        why = f"it took {status.seconds:.1f} s of the {config.startup_timeout:g} s that it has"
+        notes.warning("its start was slow", why, "raise `startupTimeout`, so that a slower day does not fail it")
+    if not (status.tools or status.resources or status.prompts):
+        notes.warning("it offers nothing", "it lists no tools, resources or prompts", "check its arguments and its own configuration")
+
+
+def tell_weight(tokens: int, tools: int, notes: Notes) -> None:
+    """Definitions that are heavy cost tokens with each request, and a model's attention."""
+    if tokens > HEAVY_TOKENS:
+        why = f"the definitions of its {tools} tools are in each request to a model"
+        notes.warning(f"it weighs about {tokens:,} tokens", why, "offer what is needed: list it in `enabledTools`")
+
+
+def tell_launcher(config: ServerConfig, notes: Notes) -> None:
+    """A launcher that takes whatever was published last."""
+    if package := unpinned(config):
+        why = f"{config.command} runs whatever was published last under that name"
+        notes.note(f"its package {package} comes in any version", why, f"write one, as in {pinned(package)}")
+
+
+def tell_clashes(tools: Mapping[str, Iterable[Tool]], notes: Notes) -> None:
+    """Names that several servers want, and names that are alike for a model."""
+    claims: dict[str, list[Tool]] = defaultdict(list)
+    alike: dict[str, list[str]] = defaultdict(list)
+    for server, offered in tools.items():
+        for tool in offered:
+            if tool.kind is Kind.TOOL:
+                claims[wrapped(Key(server, tool.kind, tool.wire_name))].append(tool)
+                alike[tool.wire_name].append(server)
+    for name, claimed in claims.items():
+        if len(claimed) > 1:
+            those = " and ".join(f"{tool.wire_name} of {tool.server} ({tool.name})" for tool in claimed[:_SHOWN])
+            notes.warning(f"the name {name} is wanted more than once", f"by {those}", "rename one of the servers, for names that are plain")
+    shared: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, servers in alike.items():
+        if len(servers) > 1:
+            shared[tuple(servers)].append(name)
+    for servers, names in shared.items():
+        listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        why = "a model can tell them apart by the server's name and their descriptions only"
+        notes.note(f"{' and '.join(servers)} have tools of the same name ({listed})", why, "leave one of them out with `disabledTools`")
