@@ -1,0 +1,139 @@
+"""What an address answers, and what it means where that is not an MCP server's answer. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urljoin, urlsplit
+
+import httpx2
+
+from toolbay._redact import url as shown_url
+from toolbay.config.models import ServerConfig, TransportType
+from toolbay.diagnosis.findings import Notes
+from toolbay.errors import BlockedAddress
+from toolbay.net.steps import Walk, led_to
+
+ANSWER_SECONDS: Final = 10.0
+"""How long one answer may take."""
+_PLAIN = re.compile(r"[A-Za-z._~-]{0,24}|v\d{1,3}")
+"""A part of a path that is a word."""
+_CHALLENGE = re.compile(r'(\w+)\s*=\s*(?:"([^"]*)"|([^\s,]+))')
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What came back for one request. `status` is 0 where nothing did."""
+
+    url: str
+    status: int = 0
+    kind: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: str = ""
+    seconds: float = 0.0
+    failure: BaseException | None = None
+
+    @property
+    def said(self) -> str:
+        return f"{self.status} {self.kind or 'without a content type'}" if self.status else "no answer"
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it looks like an MCP endpoint: JSON-RPC, an event stream, or a lock before one."""
+        if self.status in (401, 403):
+            return "www-authenticate" in self.headers
+        return self.status == 200 and (self.kind == "text/event-stream" or (self.kind == "application/json" and '"jsonrpc"' in self.body))
+
+    @property
+    def failing(self) -> bool:
+        """Whether it is an error that says nothing about the address: of the server, or about the request."""
+        return self.status >= 500 or self.status in (400, 408, 409, 413, 415, 422, 429)
+
+
+def place(url: str) -> str:
+    """An address with as much of its path as can hold no key."""
+    parts = urlsplit(url)
+    path = parts.path if all(_PLAIN.fullmatch(part) for part in parts.path.split("/")) else "/..."
+    return f"{parts.scheme}://{parts.netloc}{path}" if "@" not in parts.netloc else shown_url(url)
+
+
+def tell_silence(config: ServerConfig, walked: Walk, answer: Answer, notes: Notes) -> None:
+    where = place(config.url)
+    blocked = next((cause for cause in led_to(answer.failure) if isinstance(cause, BlockedAddress)), None)
+    if blocked is not None:
+        notes.error("the network guard closes the way to its address", str(blocked), "correct `url`, or the proxy's address")
+        return
+    timed_out = isinstance(answer.failure, (TimeoutError, httpx2.TimeoutException))
+    why = f"it takes connections and gave no answer within {ANSWER_SECONDS:g} s" if timed_out else "it hung up instead of answering"
+    if walked.proxy:
+        why += f" (through the proxy {shown_url(walked.proxy)})"
+    notes.error(f"{where} does not answer", why, "check that it is an HTTP server and the right port, and look into the server's own log")
+
+
+def tell_lock(config: ServerConfig, answer: Answer, notes: Notes) -> None:
+    challenge = answer.headers.get("www-authenticate", "")
+    asked = {name.lower(): quoted or plain for name, quoted, plain in _CHALLENGE.findall(challenge)}
+    scheme = challenge.split(" ", 1)[0]
+    wants = f"it asks for {scheme}" if scheme else "it does not say what for"
+    details = [f"{name} {asked[name]}" for name in ("realm", "scope", "error", "error_description") if asked.get(name)]
+    why = f"HTTP {answer.status}, {wants}" + (f" ({', '.join(details)})" if details else "")
+    given = next((name for name in config.headers if name.lower() == "authorization"), "")
+    if answer.status == 403 or asked.get("error") == "insufficient_scope":
+        mend = "the credentials are known and may not do this: ask for the right, or use others"
+    elif given:
+        mend = "the Authorization header in `headers` is not accepted: renew the token, and check that its variable is set"
+    else:
+        mend = "put a token into `headers`, such as Authorization: Bearer ${TOKEN}"
+        mend += " (logging in through a browser is not supported yet)" if "resource_metadata" in asked else ""
+    shown = [f"WWW-Authenticate: {challenge}"] if challenge else []
+    notes.error(
+        f"{place(config.url)} wants credentials" if answer.status == 401 else f"{place(config.url)} refuses access",
+        why,
+        mend,
+        shown,
+    )
+
+
+def tell_redirect(config: ServerConfig, answer: Answer, notes: Notes) -> None:
+    there = urljoin(config.url, answer.headers.get("location", ""))
+    if there == config.url:
+        why, mend = f"HTTP {answer.status}, and it does not say where to", "check `url` with whoever runs the server"
+    elif re.search(r"/(?:login|signin|sign-in|sso|auth|oauth)\b", urlsplit(there).path):
+        why, mend = (
+            f"HTTP {answer.status} to {place(there)}, which looks like a login",
+            "put a token into `headers`; a browser's login does not help",
+        )
+    else:
+        why = f"HTTP {answer.status} to {place(there)}; what is sent to a server goes to no other origin, and no redirect loses a message"
+        mend = f"set `url` to {place(there)} if that is right"
+    notes.error(f"{place(config.url)} redirects", why, mend)
+
+
+def tell_error(config: ServerConfig, answer: Answer, notes: Notes) -> None:
+    asked = f"; it asks to wait {answer.headers['retry-after']} s" if "retry-after" in answer.headers else ""
+    if answer.status in (429, 503):
+        mend = "try again later"
+    else:
+        mend = "look into the server's own log" if answer.status >= 500 else "check `url`, `headers` and `protocolVersion`"
+    shown = [answer.body] if answer.body.strip() and "html" not in answer.kind else []
+    notes.error(f"{place(config.url)} answers with an error", f"HTTP {answer.status}{asked}", mend, shown)
+
+
+def tell_no_endpoint(
+    config: ServerConfig, answer: Answer, beside: tuple[str, TransportType] | None, tried: Sequence[str], notes: Notes
+) -> None:
+    """What answers is something else. `beside` is the endpoint that was found near it, after the addresses in `tried` were asked."""
+    is_page = "html" in answer.kind and answer.status == 200
+    what = f"{place(config.url)} is {'a web page, not an' if is_page else 'no'} MCP endpoint"
+    why = f"it answered HTTP {answer.status} with {answer.kind or 'no content type'}"
+    if beside is None:
+        usual = " or ".join(place(urljoin(config.url, path)) for path in ("/mcp", "/sse"))
+        mend = f"ask whoever runs it for the address of its MCP endpoint; often that is {usual}"
+        notes.error(what, why, mend, [f"asked as well, through the guard, and none is one: {', '.join(tried)}"] if tried else [])
+        return
+    url, kind = beside
+    kinds = f"`type` to {'sse' if kind is TransportType.SSE else 'streamableHttp'}"
+    mend = f"set {kinds}" if url == config.url else f"set `url` to {place(url)}" + (f" and {kinds}" if kind is not config.type else "")
+    notes.error(what, why, mend, [f"asked as well, through the guard: {', '.join(tried)}"])
