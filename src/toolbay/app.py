@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -32,8 +32,10 @@ from toolbay.config.models import InvalidServer, ServerConfig, ToolsConfig
 from toolbay.errors import ConfigError, ToolbayError
 from toolbay.events import Events
 from toolbay.fleet import Fleet, Reloaded, ServerStatus
-from toolbay.lock import FILE_NAME, Lock
+from toolbay.gateway.bus import Bus, LocalBus
+from toolbay.lock import Lock
 from toolbay.registry import Registry
+from toolbay.reloading import RELOAD, Given, Reloads
 from toolbay.sessions import MemoryConversation, Sessions
 from toolbay.types import CallContext, Interceptor, Json, Model, Progress, Subject, Tool, ToolResult, ToolSource
 from toolbay.upstream.engine import OpenEngine
@@ -65,6 +67,8 @@ class AppOptions(TypedDict, total=False):
     """In the place of `os.environ`: references, model keys, the data folder, what children inherit."""
     open_engine: OpenEngine
     """How a server is connected; `toolbay.testing.in_memory` has one for servers that are Python objects."""
+    bus: Bus
+    """Where others ask this App for something; default: one inside this process."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,6 +141,9 @@ class App:
             environ=environ,
             open_engine=options.get("open_engine", official),
         )
+        self.bus: Bus = options.get("bus") or LocalBus()
+        self._reloads = Reloads(read=self._read, apply=self._apply, events=self.events)
+        self._searched = False
         self._entered = False
         self._stack = AsyncExitStack()
 
@@ -147,7 +154,9 @@ class App:
         Raises:
             ConfigError: the file is not there or does not parse.
         """
-        return cls(load_config(None if path is None else Path(path), environ=options.get("environ")), **options)
+        app = cls(load_config(None if path is None else Path(path), environ=options.get("environ")), **options)
+        app._searched = path is None
+        return app
 
     async def __aenter__(self) -> Self:
         if self._entered:
@@ -156,7 +165,10 @@ class App:
         await self._stack.__aenter__()
         try:
             await self._stack.enter_async_context(self.fleet)
-            await self._apply(wait=False)
+            inbox = self._stack.enter_context(self.bus.inbox([RELOAD]))
+            await self._stack.enter_async_context(self._reloads)
+            await self._reloads.begin(self.config)
+            self._reloads.answer(inbox)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -175,24 +187,41 @@ class App:
         entry = self.config.tools.mcp_servers.get(server)
         return entry if isinstance(entry, ServerConfig) else None
 
-    async def _apply(self, *, wait: bool) -> Reloaded:
-        tools = self.config.tools
+    async def _apply(self, given: Given, wait: bool) -> Reloaded:
+        config = self.config = given.config
+        self._secrets |= config.secrets  # what was a secret once must not be shown later
+        tools = config.tools
         chosen = {name: entry for name, entry in tools.mcp_servers.items() if self._only is None or name in self._only}
         wanted = {name: _with_network(entry, tools) for name, entry in chosen.items()}
-        lock = Lock.load(self.config.path.parent / FILE_NAME if self.config.path else None)
-        return await self.fleet.apply(wanted, secrets=self.config.secrets, budget=tools.result_budget, lock=lock, wait=wait)
+        return await self.fleet.apply(wanted, secrets=config.secrets, budget=tools.result_budget, lock=given.lock, wait=wait)
+
+    # -- another configuration ----------------------------------------------------------------------------------------
 
     async def reload(self, config: Config | None = None) -> Reloaded:
         """Go on with another configuration: the given one, or what its file says now (LIF-4).
 
+        One at a time: who asks meanwhile waits, and of those who wait the last one counts for all. It is carried out even
+        if who asked is cancelled. On the bus it is the control message `reload`.
+
         Raises:
-            ConfigError: the file does not parse; everything stays as it was.
+            ConfigError: the file does not parse, or there is none; everything stays as it was.
         """
-        if config is None:
-            config = load_config(self.config.path, environ=self._environ)
-        self.config = config
-        self._secrets |= config.secrets  # what was a secret once must not be shown later
-        return await self._apply(wait=True)
+        return await self._reloads.ask(config)
+
+    def watch(self) -> AbstractAsyncContextManager[None]:
+        """While the block runs, reload at SIGHUP, and when the configuration's files change unless `tools.reloadOnChange` is false.
+
+        What came of it is a `ConfigReloaded` event. Enter it in the main thread: signals are heard nowhere else.
+        """
+        return self._reloads.watching()
+
+    def _read(self) -> Config:
+        """What the file says now; called in a thread."""
+        if self.config.path is None and not self._searched:
+            raise ConfigError(
+                "This App was given its configuration by its program and has no file to read again: give reload() the new one."
+            )
+        return load_config(self.config.path, environ=self._environ)
 
     # -- servers and tools --------------------------------------------------------------------------------------------
 

@@ -100,3 +100,8 @@ def _fate(old: ServerConfig, new: ServerConfig, *, failed: bool) -> str:
 
 def _differs(old: ServerConfig, new: ServerConfig, fields: frozenset[str]) -> bool:
     return any(getattr(old, name) != getattr(new, name) for name in fields)
+
+
+def refiltered(old: ServerConfig, new: ServerConfig) -> ServerConfig:
+    """`old`'s connection with what `new` says of its tools."""
+    return old.model_copy(update={name: getattr(new, name) for name in TOOLS})

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from toolbay.config import fields, servers, syntax
 from toolbay.config.models import AgentConfig, Config, InvalidServer, Problem, Section, ServerConfig, ToolsConfig
-from toolbay.config.places import eclipsed, expanded, find
+from toolbay.config.places import digest, eclipsed, expanded, find
 from toolbay.errors import ConfigError
 
 SERVER_PLACES = (("tools", "mcpServers"), ("tools", "mcp_servers"), ("mcpServers",), ("mcp_servers",), ("servers",))
@@ -42,11 +42,12 @@ def load(path: Path | None = None, *, environ: Mapping[str, str] | None = None, 
     source = syntax.decode(data, chosen)
     parsed = syntax.parse(source.text, syntax.kind_of(chosen, source.text), chosen)
     config = parse(parsed, environ=environ, base=chosen.parent, path=chosen)
+    files = {chosen: digest(data), **config.files}
     others = [] if named else [other.name for other in eclipsed(chosen)]
     if not others:
-        return config
+        return config.model_copy(update={"files": files})
     text = f"{chosen.name} is read, and {' and '.join(others)} beside it not: put into one file what is to count, and remove the other."
-    return config.model_copy(update={"problems": (Problem(where=chosen.name, text=text), *config.problems)})
+    return config.model_copy(update={"problems": (Problem(where=chosen.name, text=text), *config.problems), "files": files})
 
 
 def parse(
@@ -68,6 +69,7 @@ def parse(
         agent=agent,
         path=path,
         problems=tuple(findings.problems),
+        files=findings.files,
         secrets=frozenset(findings.secrets),
     )
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 APP = "toolbay"
 FILE_NAMES = ("toolbay.yaml", "toolbay.yml", "toolbay.json", "toolbay.jsonc", "toolbay.toml")
 """In the order in which they are looked for."""
+
+
+def digest(data: bytes) -> str:
+    """What stands for a file's content where only its change matters; a file that is not there has an empty one."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def user_home(environ: Mapping[str, str]) -> Path:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from toolbay import _redact
 from toolbay.config import dotenv, fields, references, synonyms
 from toolbay.config.models import InvalidServer, Problem, ServerConfig, TransportType
-from toolbay.config.places import tilde
+from toolbay.config.places import digest, tilde
 from toolbay.errors import ConfigError
 
 SHORTEST_SECRET = 6
@@ -42,10 +42,11 @@ class Surroundings:
 
 @dataclass(kw_only=True, slots=True)
 class Findings:
-    """What reading gathers beside the servers: problems to tell, values to mask."""
+    """What reading gathers beside the servers: problems to tell, values to mask, files that were read."""
 
     problems: list[Problem] = field(default_factory=list[Problem])
     secrets: set[str] = field(default_factory=set[str])
+    files: dict[Path, str] = field(default_factory=dict[Path, str])
 
     def note(self, where: str, text: str) -> None:
         self.problems.append(Problem(where=where, text=text))
@@ -176,16 +177,19 @@ def _find_paths(values: dict[str, Any], around: Surroundings, findings: Findings
         if around.base and isinstance(values.get(key), str) and values[key]:
             values[key] = str(around.base / values[key])
     if isinstance(values.get("env_file"), str) and values["env_file"]:
-        listed = _env_file(Path(values["env_file"]))
+        listed = _env_file(Path(values["env_file"]), findings)
         findings.hide(*(value for name, value in listed.items() if _redact.looks_secret(name)))
         env = values.get("env", {})
         if isinstance(env, Mapping):
             values["env"] = {**listed, **cast("Mapping[str, Any]", env)}
 
 
-def _env_file(path: Path) -> dict[str, str]:
+def _env_file(path: Path, findings: Findings) -> dict[str, str]:
+    findings.files[path] = ""
     try:
-        return dotenv.parse(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
+        findings.files[path] = digest(data)
+        return dotenv.parse(data.decode("utf-8"))
     except OSError as error:
         raise ConfigError(
             f"has a key `envFile` whose file {path} cannot be read ({error.strerror}): create it, or remove the key"

@@ -1,0 +1,1 @@
+"""How programs and people reach a running Toolbay from outside of it."""
