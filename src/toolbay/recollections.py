@@ -182,10 +182,11 @@ class Folder:
 class Recollections:
     """A folder for connections: asked before they start, told of what becomes of them. What goes wrong costs the warmth only.
 
-    An async context manager; leaving it writes what is left to write.
+    An async context manager; leaving it writes what is left to write. Without `offers` it keeps what is listed, and knows nothing.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, *, offers: bool = True) -> None:
+        self._offers = offers
         self._folder = folder
         self._jobs: dict[str, Callable[[], None]] = {}
         self._due = anyio.Event()
@@ -206,7 +207,7 @@ class Recollections:
 
     async def recall(self, servers: Mapping[str, ServerConfig]) -> Mapping[str, Recollection]:
         """What is known of these servers, by their names."""
-        return await anyio.to_thread.run_sync(self._recall, servers) if servers else {}
+        return await anyio.to_thread.run_sync(self._recall, servers) if servers and self._offers else {}
 
     def _recall(self, servers: Mapping[str, ServerConfig]) -> Mapping[str, Recollection]:
         known: dict[str, Recollection] = {}
@@ -224,7 +225,7 @@ class Recollections:
         in this way is forgotten. Quick: it is done later, and what is overtaken meanwhile is not done.
         """
         listing = connection.listing
-        if listing is not None and not connection.remembered:
+        if connection.state is State.READY and listing is not None:
             self._do(connection.name, partial(self._folder.keep, connection.config, listing, connection.info, connection.safe))
         elif _is_hopeless(connection):
             self._do(connection.name, partial(self._folder.forget, connection.config))
