@@ -94,7 +94,8 @@ def test_prompts_and_resources_reach_the_model(tmp_path: Path, configure: Config
 
 def test_a_reload_takes_the_changed_file(tmp_path: Path, configure: Configure) -> None:
     """LIF-4, CLI: /reload says what it did; the chat sees the new tools."""
-    configure(raw=servers.raw("--tools", "speak"))
+    file = configure(raw=servers.raw("--tools", "speak"))
+    file.write_text(json.dumps({"tools": {**json.loads(file.read_text())["tools"], "reloadOnChange": False}}), encoding="utf-8")
     program = started("chat", cwd=tmp_path, env={"TOOLBAY_MODEL": "offline"})
     assert program.stdin is not None
     assert program.stderr is not None

@@ -40,16 +40,20 @@ async def _chat(invoked: Invocation, session: str | None, wait: str) -> int:
 
     # The dialogue hears what is typed during a turn, and hands on what answers a question.
     asker = AtTerminal(invoked.terminal, listens=False) if invoked.terminal.interactive else None
-    opening = Opening(quiet=wanted_wait(wait), chatty=True, model=True, approver=asker or Nobody(invoked.terminal))
+    quiet = wanted_wait(wait)
+    opening = Opening(quiet=quiet, warm=quiet is not None, chatty=True, model=True, approver=asker or Nobody(invoked.terminal))
     async with opened(invoked, opening) as app:
         dialogue = Dialogue(invoked, app, await conversation_of(app, session, invoked.terminal), await app.runner())
         dialogue.asker = asker
         _greet(dialogue)
+        lines: Input = Pipe()
         if invoked.terminal.interactive:
             from toolbay.cli.keyboard import Keyboard  # noqa: PLC0415  (prompt_toolkit is for people)
 
-            return await _converse(dialogue, Keyboard(home(os.environ) / "history", dialogue.completions))
-        return await _converse(dialogue, Pipe())
+            lines = Keyboard(home(os.environ) / "history", dialogue.completions)
+        with app.events.listen(dialogue.reloads):
+            async with app.watch():
+                return await _converse(dialogue, lines)
 
 
 def _greet(dialogue: Dialogue) -> None:

@@ -16,7 +16,7 @@ from toolbay.cli.lines import overheard
 from toolbay.cli.running import moving
 from toolbay.cli.stopping import caught
 from toolbay.cli.terminal import DIM, YELLOW, one_line, plural
-from toolbay.cli.views import CallsView
+from toolbay.cli.views import CallsView, ReloadsView
 from toolbay.errors import BadCall, ToolbayError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Dialogue:
         self.runner = runner
         self.model_name = app.model_name
         self.over = False
+        self.reloads = ReloadsView(invoked.terminal)
         self.asker: AtTerminal | None = None
         """Who waits for an answer while a call needs approval."""
 

@@ -14,7 +14,7 @@ from toolbay._nearest import nearest
 from toolbay.cli.keeping import conversation_of
 from toolbay.cli.terminal import plural
 from toolbay.cli.tools import NO_SERVERS, first_line
-from toolbay.cli.views import standing
+from toolbay.cli.views import standing, what_changed
 from toolbay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,17 +57,12 @@ async def _servers(dialogue: Dialogue, _rest: str) -> None:
 
 
 async def _reload(dialogue: Dialogue, _rest: str) -> None:
-    done = await dialogue.app.reload(dialogue.invoked.config())
-    parts = {
-        "added": done.added,
-        "changed": done.changed,
-        "removed": done.removed,
-        "tried again": done.retried,
-        "connected": done.connected,
-        "failed": done.failed,
-    }
-    told = [f"{what} {', '.join(names)}" for what, names in parts.items() if names]
-    dialogue.terminal.write(f"Reloaded: {'; '.join(told) or 'nothing changed'}.")
+    dialogue.reloads.asked = True
+    try:
+        done = await dialogue.app.reload(dialogue.invoked.config())
+    finally:
+        dialogue.reloads.asked = False
+    dialogue.terminal.write(f"Reloaded: {what_changed(done) or 'nothing changed'}.")
 
 
 async def _new(dialogue: Dialogue, _rest: str) -> None:

@@ -14,6 +14,7 @@ from toolbay.events import (
     CallFinished,
     CallProgressed,
     CallStarted,
+    ConfigReloaded,
     Event,
     Notice,
     ServerChanged,
@@ -85,6 +86,53 @@ class ServersView:
                 self.tell(name, "waiting" if status.state == "connecting" else status.state, status.error, retry_in=status.retry_in)
             else:
                 self._terminal.say(f"… {one_line(name)} still starting, going on without it", YELLOW)
+
+
+class ReloadsView:
+    """One line for each reload that nobody asked for here: what it did, or why it could not."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self.asked = False
+        """Whether a person asked for one just now, and is answered elsewhere."""
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, ConfigReloaded) or self.asked:
+            return
+        if event.error:
+            self._terminal.warn(f"! not reloaded: {event.error}", YELLOW)
+        elif done := what_changed(event):
+            self._terminal.say(f"(reloaded: {done})", DIM)
+
+
+class Change(Protocol):
+    """What a reload did, by names of servers."""
+
+    @property
+    def added(self) -> tuple[str, ...]: ...
+    @property
+    def changed(self) -> tuple[str, ...]: ...
+    @property
+    def removed(self) -> tuple[str, ...]: ...
+    @property
+    def retried(self) -> tuple[str, ...]: ...
+    @property
+    def connected(self) -> tuple[str, ...]: ...
+    @property
+    def failed(self) -> tuple[str, ...]: ...
+
+
+def what_changed(done: Change) -> str:
+    """`added time; changed files`, or empty."""
+    parts = {
+        "added": done.added,
+        "changed": done.changed,
+        "removed": done.removed,
+        "tried again": done.retried,
+        "connected": done.connected,
+        "failed": done.failed,
+    }
+    return "; ".join(f"{what} {', '.join(map(one_line, names))}" for what, names in parts.items() if names)
 
 
 def standing(state: str, retry_in: float | None) -> str:
