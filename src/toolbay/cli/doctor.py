@@ -92,7 +92,7 @@ def _facts(report: Report) -> Iterator[str]:
     offered = f", offered {', '.join(report.offered)}" if report.offered and report.offered[-1] != report.protocol else ""
     yield f"{one_line(report.title) or 'a server without a name'}, MCP {one_line(report.protocol)} by {report.era}{offered}"
     counted = f"{plural(report.tools, 'tool')}, {plural(report.resources, 'resource')}, {plural(report.prompts, 'prompt')}"
-    yield f"{counted}, about {report.tokens:,} tokens; ready in {report.seconds:.1f} s"
+    yield f"{counted}; a model is given {report.given} of them, about {report.tokens:,} tokens; ready in {report.seconds:.1f} s"
 
 
 def _tell_findings(terminal: Terminal, findings: tuple[Finding, ...]) -> None:

@@ -209,6 +209,7 @@ class _Ward:
             protocol=status.protocol,
             offered=tuple(start.offered) if start else (),
             tools=status.tools,
+            given=len(patient.tools),
             resources=status.resources,
             prompts=status.prompts,
             tokens=_tokens(patient.tools),

@@ -72,10 +72,12 @@ class Report:
     offered: tuple[str, ...] = ()
     """The versions that were offered to it, in order."""
     tools: int = 0
+    given: int = 0
+    """How many of its capabilities are tools for a model, as the configuration lets them through."""
     resources: int = 0
     prompts: int = 0
     tokens: int = 0
-    """About how many tokens the definitions of its tools take in each request to a model."""
+    """About how many tokens the definitions of what is given take in each request to a model."""
     seconds: float = 0.0
     exit_code: int | None = None
     trace: tuple[Step, ...] = ()
