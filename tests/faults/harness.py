@@ -26,7 +26,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
@@ -52,6 +52,8 @@ LATENCY, STALL = 0.050, 0.100
 QUIET = 0.35
 """Seconds of measuring before the fault."""
 ERROR_LENGTH = 500
+WORKERS = 40
+"""Threads that the event loop keeps for the next work of that kind: at the most so many."""
 MAY_HAVE_RUN = re.compile(r"may have (taken effect|run)", re.IGNORECASE)
 
 
@@ -277,7 +279,7 @@ async def case(
     settings: Json | None = None,
 ) -> AsyncGenerator[Bay]:
     """Run a case; see above. `servers` is the faulty one's entry, or several by name; `settings` are further keys of the configuration."""
-    named: Mapping[str, Entry] = {FAULTY: servers} if isinstance(servers.get("type"), str) else servers
+    named = cast("Mapping[str, Entry]", {FAULTY: servers} if isinstance(servers.get("type"), str) else servers)
     await _warm()
     errors = _Errors(allowance.logged)
     logging.getLogger().addHandler(errors)
@@ -295,6 +297,7 @@ async def _checked(bay: Bay, fault: str, allowance: Allowance, errors: _Errors) 
     before, tasks, memory = Footprint.now(), set(asyncio.all_tasks()), resident()
     broken: list[str] = []
     failure: BaseException | None = None
+    seconds, state, told = 0.0, "", ""
     pulse = Pulse(lambda: _beat(bay))
     with bay.app.events.listen(bay.heard.append):
         await bay.app.__aenter__()
@@ -364,10 +367,10 @@ async def _left(bay: Bay, before: Footprint, tasks: set[asyncio.Task[Any]]) -> l
 
     def remains() -> list[str]:
         found = [f"I1 a process is left: {process}" for process in leftovers(bay.mark)]
-        if grown := before.grown(allowed_threads=4):
+        if grown := before.grown(allowed_threads=WORKERS):
             found.append(f"I3 {grown}")
-        if more := asyncio.all_tasks() - tasks - {asyncio.current_task()}:
-            found.append(f"I3 tasks are left: {sorted(task.get_name() for task in more if task is not None)}")
+        if more := [task for task in asyncio.all_tasks() - tasks if task is not asyncio.current_task()]:
+            found.append(f"I3 tasks are left: {sorted(task.get_name() for task in more)}")
         return found
 
     try:

@@ -66,6 +66,19 @@ def arguments() -> argparse.Namespace:
     add("--log", metavar="TEXT", help="log this over the protocol, as a warning, at the start of every call")
     add("--ignore-eof", action="store_true", help="live on after the end of input")
     add("--ignore-sigterm", action="store_true", help="do not end on SIGTERM")
+    add(
+        "--spawn", action="append", default=[], metavar="HOW", help="at the start leave something behind, as hostile.py can; needs --family"
+    )
+    add("--family", metavar="FILE", help="with --spawn: a line `HOW PID` for each")
+    add("--hog", action="append", default=[], metavar="TOOL=MB", help="take so much memory before answering, and keep it")
+    add(
+        "--forks",
+        action="append",
+        default=[],
+        metavar="TOOL=N",
+        help="start so many processes before answering; they end with us, or when told",
+    )
+    add("--result", action="append", default=[], metavar="TOOL=FILE", help="answer with the result in FILE, as JSON")
     add("--spawn-child", action="store_true", help="start a process of our own that outlives its input; its pid is an effect: child PID")
     add("--starts", type=Path, default=_path("RAW_STARTS"), metavar="FILE", help="a line for every start: the pid")
     add("--effects", type=Path, default=_path("RAW_EFFECTS"), metavar="FILE", help="a line for every tool that acted, by name")
@@ -88,6 +101,9 @@ class Server:
         self.errors = _numbers(options.error)
         self.cuts, self.stalls, self.sizes = _numbers(options.cut), _numbers(options.stall), _numbers(options.big)
         self.other_ids = {name: json.loads(given) for name, _, given in (item.partition("=") for item in options.other_id)}
+        self.hogs, self.forks = _numbers(options.hog), _numbers(options.forks)
+        self.results = {name: Path(file) for name, _, file in (item.partition("=") for item in options.result)}
+        self.kept: list[bytearray] = []
         self.calls = 0
         self.queue = threading.Lock()
         self.cancelled: dict[Any, threading.Event] = {}
@@ -258,6 +274,14 @@ class Server:
             self.tools.append(str(given["name"]))
             self.send({"method": "notifications/tools/list_changed"})
             return _text("grown")
+        if name in self.hogs:
+            for _ in range(self.hogs[name] // 10):
+                self.kept.append(bytearray(b"x") * 10_000_000)
+                time.sleep(0.002)  # so that a watch sees it grow, as it would a real one
+        for _ in range(self.forks.get(name, 0)):
+            _fork()
+        if name in self.results:
+            return json.loads(self.results[name].read_text(encoding="utf-8"))
         if name in self.sizes:
             return _text("x" * self.sizes[name])
         if name in self.tools or name.startswith("page_"):
@@ -276,6 +300,15 @@ def _tool(name: str) -> dict[str, Any]:
 
 def _numbers(given: list[str]) -> dict[str, int]:
     return {name: int(number) for name, _, number in (item.rpartition("=") for item in given)}
+
+
+def _fork() -> None:
+    """One process more, that ignores SIGTERM and ends after a minute whatever happens; the next one is a moment later."""
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+        os._exit(0)
+    time.sleep(0.001)
 
 
 def _flood(size: int, *, binary: bool) -> None:
@@ -307,10 +340,17 @@ def main() -> None:
     if options.spawn_child:
         child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({FOREVER})"], stdin=subprocess.DEVNULL)
         server.effect(f"child {child.pid}")
+    if options.spawn:
+        sys.path.append(str(Path(__file__).parent))
+        import hostile  # pyright: ignore[reportMissingImports] - from the folder of this program
+
+        for how in options.spawn:
+            hostile.start(options.family, how)
+        while not Path(options.family).exists() or Path(options.family).read_text(encoding="utf-8").count("\n") < len(options.spawn):
+            time.sleep(0.01)
     if options.greet:
-        server.write(
-            (b"Welcome to a server that talks too much on its standard output\n" * (options.greet // 60 + 1))[: options.greet - 1] + b"\n"
-        )
+        server.write((b"A line of a server that talks too much on its standard output.\n" * (options.greet // 60 + 1))[: options.greet])
+        server.write(b"\n")
     time.sleep(options.slow_start)
     server.serve()
     if options.ignore_eof:

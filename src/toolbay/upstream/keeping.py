@@ -172,8 +172,8 @@ async def _readable(descriptor: int) -> None:
         os.close(mine)
 
 
-async def keep(launch: Launch, mark: str) -> tuple[anyio.abc.Process, Kept]:
-    """Start a server under a keeper. The process that is returned is the keeper's; its pipes are the server's.
+async def keep(launch: Launch, mark: str, stdin: int) -> tuple[anyio.abc.Process, Kept]:
+    """Start a server under a keeper, with `stdin` as its input. The process that is returned is the keeper's; its pipes are the server's.
 
     Raises:
         OSError: what the operating system said to the server's command, or to the keeper's.
@@ -193,7 +193,7 @@ async def keep(launch: Launch, mark: str) -> tuple[anyio.abc.Process, Kept]:
         ours.callback(os.close, report)
         inherited = (file, reads, writes)
         argv = [sys.executable, "-I", "-S", "-c", RUN, str(KEEPER.parent), *map(str, inherited)]
-        keeper = await _opened(argv, inherited)
+        keeper = await _opened(argv, inherited, stdin)
         ours.pop_all()
         kept = Kept(keeper, commands, report, mark)
     try:
@@ -210,10 +210,10 @@ async def keep(launch: Launch, mark: str) -> tuple[anyio.abc.Process, Kept]:
     raise LaunchFailed(f"its command {launch.shown!r} could not be started: the process that was to watch over it did not start it")
 
 
-async def _opened(argv: list[str], inherited: tuple[int, ...]) -> anyio.abc.Process:
+async def _opened(argv: list[str], inherited: tuple[int, ...], stdin: int) -> anyio.abc.Process:
     # Shielded: a start that is cut short would leave a keeper that nobody knows.
     with anyio.CancelScope(shield=True):
-        return await anyio.open_process(argv, env=_PLAIN, pass_fds=inherited, start_new_session=True)
+        return await anyio.open_process(argv, stdin=stdin, env=_PLAIN, pass_fds=inherited, start_new_session=True)
     raise AssertionError("unreachable: nobody cancels that scope")
 
 

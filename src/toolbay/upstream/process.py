@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import signal
+import subprocess
 import sys
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -25,6 +26,7 @@ from toolbay.upstream import keeping
 from toolbay.upstream.holds import KILL, Group, Hold
 from toolbay.upstream.launch import Launch
 from toolbay.upstream.lines import Ring
+from toolbay.upstream.pipes import Input
 
 EOF_GRACE = 2.0
 """Seconds that a server gets to leave by itself once its input ended. Most real ones need less than 0.5."""
@@ -45,8 +47,9 @@ _log = logging.getLogger("toolbay.upstream")
 class Child:
     """A running child. Made by `spawn`."""
 
-    def __init__(self, process: anyio.abc.Process, launch: Launch, hold: Hold) -> None:
+    def __init__(self, process: anyio.abc.Process, launch: Launch, hold: Hold, given: Input | None) -> None:
         self._process = process  # whose pipes these are; not always the server itself
+        self._input = given  # None on Windows, where the loop's own pipe is used
         self._hold = hold
         self.launch = launch
         self.stderr = Ring()
@@ -69,14 +72,22 @@ class Child:
         """The return code of a child that ended by itself; None for one that runs, and for one that `stop` found running."""
         return None if self._stopped else self.returncode
 
+    @property
+    def takes_input(self) -> bool:
+        """False where it is known to have ended: nothing that is written now is read by it, though a grandchild may hold the pipe."""
+        return not self.exited.is_set() and self.returncode is None
+
     async def send(self, data: bytes) -> None:
         """Write all of `data` to its input.
 
         Raises:
+            NothingTaken: it takes no more, and has taken nothing of this.
             anyio.BrokenResourceError, anyio.ClosedResourceError: it takes no more.
         """
-        assert self._process.stdin is not None
-        await self._process.stdin.send(data)
+        if self._input is not None:
+            await self._input.send(data)
+        elif self._process.stdin is not None:
+            await self._process.stdin.send(data)
 
     async def receive(self) -> bytes:
         """The next bytes of its output.
@@ -124,11 +135,13 @@ class Child:
             await _within(KILL_GRACE, self._hold.end_rest)
 
     async def _leave(self) -> None:
-        with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            assert self._process.stdin is not None
-            # A pipe that the child does not read keeps `aclose` waiting for the flush.
-            with anyio.move_on_after(0.5):
-                await self._process.stdin.aclose()
+        if self._input is not None:
+            self._input.close()
+        elif self._process.stdin is not None:
+            with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                # A pipe that the child does not read keeps `aclose` waiting for the flush.
+                with anyio.move_on_after(0.5):
+                    await self._process.stdin.aclose()
         await self.watch()
 
     async def watch(self) -> None:
@@ -147,6 +160,8 @@ class Child:
         """Let go of it, and close our ends of its pipes."""
         with anyio.CancelScope(shield=True):
             await self._hold.close()
+            if self._input is not None:
+                self._input.close()
             with contextlib.suppress(OSError, anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
                 # The loop lets go of a pipe when it reads its end, which is behind whatever nobody has read.
                 with anyio.move_on_after(0.5):
@@ -172,16 +187,31 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-async def _start(launch: Launch, *, kept: bool) -> tuple[anyio.abc.Process, Hold]:
+async def _start(launch: Launch, *, kept: bool) -> tuple[anyio.abc.Process, Hold, Input | None]:
+    if os.name == "nt":
+        return *await _opened(launch, subprocess.PIPE, kept=kept), None
+    given = Input()
+    try:
+        return *await _opened(launch, given.reads, kept=kept), given
+    except BaseException:
+        given.close()
+        raise
+    finally:
+        given.given()
+
+
+async def _opened(launch: Launch, reads: int, *, kept: bool) -> tuple[anyio.abc.Process, Hold]:
     mark = uuid.uuid4().hex
     launch = dataclasses.replace(launch, env={**launch.env, keeping.MARK: mark})
     if kept:
-        return await keeping.keep(launch, mark)
+        return await keeping.keep(launch, mark, reads)
     if launch.confinement:
         _log.warning("%s runs without the limits of its sandbox: they need Linux and /proc", launch.shown)
     # Shielded: a start that is cut short would be killed alone, without what it has started meanwhile.
     with anyio.CancelScope(shield=True):
-        process = await anyio.open_process(launch.argv, env=dict(launch.env), cwd=launch.cwd, start_new_session=os.name != "nt")
+        process = await anyio.open_process(
+            launch.argv, stdin=reads, env=dict(launch.env), cwd=launch.cwd, start_new_session=os.name != "nt"
+        )
         if sys.platform == "win32":
             from toolbay.upstream.jobs import Held  # noqa: PLC0415 - nothing elsewhere needs it
 
@@ -200,13 +230,13 @@ async def spawn(launch: Launch, *, kept: bool | None = None) -> AsyncGenerator[C
         LaunchFailed: the operating system would not start it.
     """
     try:
-        process, hold = await _start(launch, kept=keeping.usable() if kept is None else kept)
+        process, hold, given = await _start(launch, kept=keeping.usable() if kept is None else kept)
     except OSError as error:
         text = f"its command {launch.shown!r} could not be started: {error.strerror or error}"
         raise LaunchFailed(text, retriable=error.errno in _FOR_NOW) from error
     except ValueError as error:
         raise LaunchFailed(f"its command {launch.shown!r} could not be started: {error}", retriable=False) from error
-    child = Child(process, launch, hold)
+    child = Child(process, launch, hold, given)
     async with anyio.create_task_group() as group:
         group.start_soon(child.watch, name=f"watch pid {child.pid}")
         group.start_soon(child.drain_stderr, name=f"stderr of pid {child.pid}")
