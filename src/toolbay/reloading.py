@@ -42,11 +42,7 @@ class Given:
 
 
 def given(config: Config, files: Files) -> Given:
-    """`config` with its lock. Reads files.
-
-    Raises:
-        ConfigError: the lock cannot be read.
-    """
+    """`config` with its lock. Reads files. A lock that cannot be read is one that accepts nothing."""
     path = config.path.parent / FILE_NAME if config.path else None
     # Looked at before it is read: a change in between is seen later, never missed.
     before = files.look([path] if path else [])
@@ -100,11 +96,7 @@ class Reloads:
                 turn.done.set()
 
     async def begin(self, config: Config) -> None:
-        """Apply the first one, and wait for none of its servers.
-
-        Raises:
-            ConfigError: its lock cannot be read.
-        """
+        """Apply the first one, and wait for none of its servers."""
         first = await self._given(config)
         await self._apply(first, False)
         self._current, self._known = config, first.files

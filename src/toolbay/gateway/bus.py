@@ -89,12 +89,15 @@ class LocalBus:
             raise NotAnswered(f"Nobody answers {request.name!r} here, so it was not done: the program that does it is not running.")
         waiting = _Waiting(request)
         inbox.put(waiting)
-        with anyio.move_on_after(timeout):
-            await waiting.done.wait()
+        try:
+            with anyio.move_on_after(timeout):
+                await waiting.done.wait()
+        finally:
+            withdrawn = inbox.withdraw(waiting)
         if waiting.error is not None:
             raise waiting.error
         if waiting.result is None:
-            went = "it was begun and goes on" if inbox.withdraw(waiting) is False else "it was not begun, and will not be"
+            went = "it was not begun, and will not be" if withdrawn else "it was begun and goes on"
             raise NotAnswered(f"{request.name!r} was not answered within {timeout:g} s: {went}.")
         return waiting.result
 
