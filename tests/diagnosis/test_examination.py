@@ -19,6 +19,7 @@ from toolbay.config import parse
 from toolbay.diagnosis.examination import examine
 from toolbay.diagnosis.findings import Level, Report, Verdict
 from toolbay.lock import FILE_NAME, Lock
+from toolbay.upstream.schema import MAX_DEPTH
 
 pytestmark = pytest.mark.anyio
 
@@ -153,7 +154,7 @@ async def test_a_definition_that_is_not_in_order_is_told_with_its_tool(tmp_path:
     """SCH-3: a schema that cannot be used costs its tool only, and the tool is named."""
     file = tmp_path / "definitions.json"
     deep: dict[str, Any] = {"type": "object"}
-    for _ in range(200):
+    for _ in range(MAX_DEPTH + 1):
         deep = {"type": "object", "properties": {"x": deep}}
     file.write_text(json.dumps({"note": {"inputSchema": deep}}))
     report = await only(raw("--tools", "echo,note", "--definitions", file))
@@ -172,7 +173,7 @@ async def test_a_misspelt_entry_of_a_list_has_the_nearest_name() -> None:
 
 async def test_names_that_several_servers_want_are_told_once() -> None:
     """NAM-3: the sanitised names are equal, so both are told by their hash; and tools that are called the same."""
-    found = await examined(**{"a.b": raw("--tools", "echo"), "a_b": raw("--tools", "echo")})
+    found = await examine(parse({"tools": {"mcpServers": {"a.b": raw("--tools", "echo"), "a_b": raw("--tools", "echo")}}}))
     (clash,) = (finding for finding in found.findings if finding.level is Level.WARNING)
     assert "mcp_a_b_echo is wanted more than once" in clash.what
     assert "echo of a.b" in clash.why

@@ -1,0 +1,297 @@
+"""What an address that is no MCP server answers, over real sockets: status, page, redirect, lock, silence; and the mend for each."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import trustme
+
+from diagnosis.patients import only, the_error
+from net.wires import Handler, Script, Small, always, answer
+from servers.raw_http import RawHttp, Step
+from support import servers
+from support.processes import Footprint
+from toolbay.config.models import ServerConfig
+from toolbay.diagnosis import reaching, ways
+from toolbay.diagnosis.answers import place
+from toolbay.diagnosis.findings import Notes, Report, Verdict
+from toolbay.net import http
+from toolbay.net.guard import Policy
+from toolbay.net.proxy import Proxies
+from toolbay.net.steps import walk
+
+pytestmark = pytest.mark.anyio
+
+PAGE = answer(b"<html><h1>Welcome</h1></html>", "Content-Type: text/html")
+GONE = answer(b"", status="404 Not Found")
+
+
+def entry(server: Small, path: str = "/", **more: Any) -> dict[str, Any]:
+    return {"url": f"http://127.0.0.1:{server.port}{path}", **more}
+
+
+async def answered(response: bytes, path: str = "/mcp", **more: Any) -> Report:
+    async with Small(always(response)) as server:
+        return await only(entry(server, path, **more))
+
+
+def by_path(pages: Mapping[str, bytes]) -> Handler:
+    """Answers by the method and path of a request."""
+
+    async def handler(first: str, _headers: dict[str, str], _body: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(pages.get(" ".join(first.split()[:2]), GONE))
+
+    return handler
+
+
+async def test_a_server_that_works_shows_the_way_to_it_too() -> None:
+    """TRA-1: the steps of the network before those of the session, and nothing is asked besides."""
+    async with RawHttp() as server:
+        report = await only(server.entry)
+        assert server.sessions == 1
+    assert report.verdict is Verdict.FINE
+    assert [step.name for step in report.trace] == ["guard", "TCP", "server/discover", "initialize", "tools/list"]
+    assert report.offered == ("2026-07-28", "2025-11-25")
+    assert (report.era, report.protocol) == ("initialize", "2025-11-25")
+    async with RawHttp(era="modern") as server:
+        report = await only(server.entry)
+    assert (report.era, report.offered, report.protocol) == ("discover", ("2026-07-28",), "2026-07-28")
+
+
+async def test_a_refused_connection_is_no_page_and_no_status() -> None:
+    """TRA-3: nothing listens there."""
+    report = await only({"url": f"http://127.0.0.1:{servers.free_port()}/mcp"})
+    finding = the_error(report)
+    assert "nothing listens there" in finding.why
+    assert "start the server" in finding.mend
+
+
+async def test_a_name_that_dns_does_not_know() -> None:
+    """TRA-3: .invalid never has an address (RFC 6761)."""
+    finding = the_error(await only({"url": "https://mcp.invalid/mcp", "startupTimeout": 15}))
+    assert "https://mcp.invalid was not found" in finding.what
+    assert "DNS" in finding.why
+    assert "check the name in `url`" in finding.mend
+
+
+@pytest.mark.parametrize(
+    ("url", "why", "mend"),
+    [
+        ("http://10.1.2.3/mcp", "10.1.2.3 is a private address (10.0.0.0/8)", '"10.1.2.3/32" to `ssrfWhitelist`'),
+        ("http://169.254.169.254/mcp", "a cloud's metadata service", '"169.254.169.254/32"'),
+        ("http://[fd00::1]/mcp", "fd00::1 is a private address (fc00::/7)", '"fd00::1/128" to `ssrfWhitelist`'),
+    ],
+)
+async def test_a_closed_address_names_the_rule_and_the_entry_that_would_open_it(url: str, why: str, mend: str) -> None:
+    """SEC-28: which address, which rule, which entry of the whitelist."""
+    finding = the_error(await only({"url": url}))
+    assert "network guard" in finding.what
+    assert why in f"{finding.why} {finding.mend}"
+    assert mend in f"{finding.why} {finding.mend}"
+
+
+async def test_a_url_that_is_refused_whatever_it_resolves_to() -> None:
+    """SEC-28: its own words."""
+    finding = the_error(await only({"url": "http://user:hush-hush@127.0.0.1/mcp"}))
+    assert "user name or password" in finding.why
+    assert "hush-hush" not in finding.text
+
+
+@pytest.mark.parametrize(
+    ("challenge", "headers", "why", "mend"),
+    [
+        ('WWW-Authenticate: Bearer realm="weather", scope="read write"', {}, "Bearer (realm weather, scope read write)", "Bearer ${TOKEN}"),
+        ('WWW-Authenticate: Bearer error="invalid_token"', {"Authorization": "Bearer old-old-old"}, "invalid_token", "renew the token"),
+        (
+            'WWW-Authenticate: Bearer resource_metadata="https://weather.example/.well-known/oauth-protected-resource"',
+            {},
+            "it asks for Bearer",
+            "through a browser is not supported yet",
+        ),
+        ("X-Nothing: here", {}, "does not say what for", "Bearer ${TOKEN}"),
+    ],
+)
+async def test_a_lock_says_what_it_asks_for(challenge: str, headers: dict[str, str], why: str, mend: str) -> None:
+    """TRA-3: 401, what WWW-Authenticate asks for, and where to put it."""
+    report = await answered(answer(b"", challenge, status="401 Unauthorized"), headers=headers)
+    finding = the_error(report)
+    assert "wants credentials" in finding.what
+    assert "HTTP 401" in finding.why
+    assert why in finding.why
+    assert mend in finding.mend
+    assert any(step.said.startswith("401") for step in report.trace)
+
+
+async def test_a_door_that_stays_closed_with_credentials() -> None:
+    """TRA-3: 403 is another matter than 401."""
+    finding = the_error(await answered(answer(b"", status="403 Forbidden"), headers={"Authorization": "Bearer good-good"}))
+    assert "refuses access" in finding.what
+    assert "ask for the right" in finding.mend
+
+
+async def test_a_web_page_says_so_and_names_the_neighbour_that_answers() -> None:
+    """TRA-3: the address of a site in the place of its endpoint; the usual neighbours are asked, on the same origin, and that is said."""
+    speaks = answer(b'{"jsonrpc": "2.0", "id": 1, "result": {}}', "Content-Type: application/json", "Mcp-Session-Id: seen")
+    async with Small(by_path({"POST /": PAGE, "GET /": PAGE, "POST /mcp": speaks, "DELETE /mcp": answer()})) as server:
+        finding = the_error(await only(entry(server)))
+        assert server.requests[-1].startswith("DELETE /mcp"), "what was begun only to look is ended"
+    assert f"http://127.0.0.1:{server.port}/ is a web page, not an MCP endpoint" in finding.what
+    assert finding.mend == f"set `url` to http://127.0.0.1:{server.port}/mcp"
+    assert "asked as well, through the guard" in finding.shown[0]
+
+
+async def test_an_endpoint_of_the_older_transport_is_found_at_its_place() -> None:
+    """TRA-3: /sse answers a GET with events, and a POST with 405."""
+    events = answer(b"event: endpoint\ndata: /messages\n\n", "Content-Type: text/event-stream")
+    async with Small(by_path({"GET /api/sse": events})) as server:
+        finding = the_error(await only(entry(server, "/api/mcp")))
+    assert finding.mend == f"set `url` to http://127.0.0.1:{server.port}/api/sse and `type` to sse"
+    async with Small(by_path({"GET /events": events})) as server:
+        finding = the_error(await only(entry(server, "/events")))
+    assert finding.mend == "set `type` to sse"
+
+
+async def test_a_page_without_such_neighbours_says_what_was_asked() -> None:
+    """TRA-3: five at the most."""
+    async with Small(always(PAGE)) as server:
+        finding = the_error(await only(entry(server, "/docs/")))
+        asked = {request.split()[1] for request in server.requests}
+    assert "often that is" in finding.mend
+    assert "none is one" in finding.shown[0]
+    assert asked <= {"/docs/", "/docs/mcp", "/docs/sse", "/mcp", "/sse"}
+
+
+@pytest.mark.parametrize(
+    ("location", "words"),
+    [
+        ("https://elsewhere.example/mcp", "set `url` to https://elsewhere.example/mcp if that is right"),
+        ("https://accounts.example/login?next=a-long-key-that-is-none", "a browser's login does not help"),
+    ],
+)
+async def test_a_redirect_names_its_target(location: str, words: str) -> None:
+    """SEC-29: it is not followed; a login page is told from a new address."""
+    finding = the_error(await answered(answer(b"", f"Location: {location}", status="307 Temporary Redirect")))
+    assert "HTTP 307 to https://" in finding.why
+    assert words in finding.mend
+    assert "a-long-key" not in finding.text
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "why", "mend"),
+    [
+        ("500 Oops", "X: y", "HTTP 500", "the server's own log"),
+        ("503 Busy", "Retry-After: 7", "HTTP 503; it asks to wait 7 s", "try again later"),
+        ("429 Slow", "X: y", "HTTP 429", "try again later"),
+        ("400 Bad", "X: y", "HTTP 400", "`protocolVersion`"),
+    ],
+)
+async def test_an_error_says_whose_it_is(status: str, header: str, why: str, mend: str) -> None:
+    """TRA-3: the status, in plain words, with what the body says."""
+    finding = the_error(await answered(answer(b"no weather today", header, "Content-Type: text/plain", status=status)))
+    assert finding.why == why
+    assert mend in finding.mend
+    assert finding.shown == ("no weather today",)
+
+
+async def test_a_server_that_takes_a_connection_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRA-3: silence is told from a refusal, and bounded."""
+    monkeypatch.setattr(reaching, "ANSWER_SECONDS", 1.0)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
+        finding = the_error(await only({"url": url, "startupTimeout": 2}))
+    assert "gave no answer" in finding.why
+
+
+async def test_a_server_that_hangs_up() -> None:
+    """TRA-3: something else than HTTP listens there."""
+    async with RawHttp() as server:
+        server.steps = {"initialize": [Step(kind="reset")], "server/discover": [Step(kind="reset")]}
+        finding = the_error(await only(server.entry))
+    assert "hung up" in finding.why
+
+
+async def test_a_session_that_fails_though_the_address_answers() -> None:
+    """TRA-1: then the session's own reason is what there is to say."""
+    async with RawHttp() as server:
+        refusal = {"code": -32011, "message": "not before the weekend"}
+        server.steps = {method: [Step(error=refusal)] for method in ("initialize", "server/discover")}
+        finding = the_error(await only(server.entry))
+    assert "not before the weekend" in finding.why
+
+
+async def test_a_proxy_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRA-3: HTTPS_PROXY of who runs us, which is easily forgotten."""
+    proxy = f"http://127.0.0.1:{servers.free_port()}"
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    finding = the_error(await only({"url": "https://mcp.example/mcp"}))
+    assert "through the proxy http://127.0.0.1" in finding.what
+    assert "check the proxy" in finding.mend
+
+
+async def judged(url: str, tls: ssl.SSLContext) -> Notes:
+    """The verdict on the way to `url`, where `tls` says what is trusted."""
+    policy, notes = Policy(whitelist=("127.0.0.1/32",)), Notes(server="s")
+    found = await walk(http.target(url), policy, proxies=Proxies(), resolver=Script().knows("mcp.test", ["127.0.0.1"]), tls=tls)
+    ways.tell(ServerConfig.model_validate({"type": "streamableHttp", "url": url}), found, policy, notes)
+    return notes
+
+
+@pytest.mark.parametrize(
+    ("name", "ends", "trusted", "why", "mend"),
+    [
+        ("mcp.test", dt.datetime(2021, 2, 3, tzinfo=dt.UTC), True, "expired", "renew it"),
+        ("other.test", None, True, "mcp.test", "write the name into `url` that the certificate is for"),
+        ("mcp.test", None, False, "issuer", "SSL_CERT_FILE"),
+    ],
+)
+async def test_a_certificate_that_is_not_accepted_says_why_and_whose_it_is(
+    name: str, ends: dt.datetime | None, trusted: bool, why: str, mend: str
+) -> None:
+    """TRA-3: expired, for another name, from an unknown authority: three reasons, three mends."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(name, not_after=ends).configure_cert(context)
+    known = ssl.create_default_context()
+    if trusted:
+        authority.configure_trust(known)
+    async with Small(always(answer()), tls=context) as server:
+        finding = the_error(await judged(f"https://mcp.test:{server.port}/mcp", known))
+    assert "the certificate of mcp.test was not accepted" in finding.what
+    assert why in finding.why
+    assert mend in finding.mend
+    assert f"for {name}" in finding.shown[0]
+    assert "good until" in finding.shown[1]
+    assert ends is None or "2021-02-03" in finding.shown[1]
+
+
+async def test_a_port_that_speaks_no_tls_is_told() -> None:
+    """TRA-3: https in the place of http."""
+    async with Small(always(answer())) as server:
+        finding = the_error(await only({"url": f"https://127.0.0.1:{server.port}/mcp"}))
+    assert "does not speak TLS" in finding.why
+    assert "http://" in finding.mend
+
+
+async def test_looking_leaves_no_connection_behind() -> None:
+    """LIF-1: descriptors after an examination of servers that fail in many ways."""
+    urls = [f"http://127.0.0.1:{servers.free_port()}/mcp", "http://10.0.0.1/mcp"]
+    async with Small(always(PAGE)) as server:
+        for url in (*urls, f"http://127.0.0.1:{server.port}/"):
+            await only({"url": url})
+        before = Footprint.now()
+        for url in (*urls, f"http://127.0.0.1:{server.port}/"):
+            await only({"url": url})
+        assert before.grown(allowed_threads=8) == ""
+
+
+def test_a_path_that_may_hold_a_key_is_not_shown() -> None:
+    """SEC-32: some services have their key in the path."""
+    assert place("https://a.example/api/v1/mcp") == "https://a.example/api/v1/mcp"
+    assert place("https://a.example/s/Zk93hfAq82/mcp?key=1") == "https://a.example/..."
