@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from toolbay.errors import ConfigError, ToolbayError
-from toolbay.gateway.bus import INBOX, Bus, Control, LocalBus
+from toolbay.gateway.bus import INBOX, Bus, Control, LocalBus, Request
 from toolbay.types import Json
 
 pytestmark = pytest.mark.anyio
@@ -55,17 +55,18 @@ async def test_a_timeout_says_whether_it_was_begun() -> None:
     with anyio.fail_after(10), bus.inbox(["reload"]) as inbox:
         told = await outcome(bus, within=0.05, n=1)
         assert told == "NotAnswered: 'reload' was not answered within 0.05 s: it was not begun, and will not be."
+        late: list[Json | str] = []
+        taken: list[Request] = []
         async with anyio.create_task_group() as group:
-            late: list[Json | str] = []
 
             async def ask() -> None:
                 late.append(await outcome(bus, within=0.05, n=2))
 
             group.start_soon(ask)
-            request = await anext(inbox)
-            assert request.control.params == {"n": 2}, "the one that nobody waits for is gone"
+            taken.append(await anext(inbox))
+        assert taken[0].control.params == {"n": 2}, "the one that nobody waits for is gone"
         assert late == ["NotAnswered: 'reload' was not answered within 0.05 s: it was begun and goes on."]
-        request.answer({})
+        taken[0].answer({})
         async with anyio.create_task_group() as group:
             group.start_soon(outcome, bus)
             (await anext(inbox)).answer({})
