@@ -12,6 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from toolbay.errors import CallTimeout, ConnectionLost, ServerError, ToolbayError
+
 Json: TypeAlias = dict[str, Any]
 """A JSON object."""
 Subject: TypeAlias = tuple[str, str]
@@ -38,6 +40,19 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
+MAY_HAVE_RUN = "It may have taken effect: do not repeat it blindly, check with a tool that only reads, or ask."
+"""What a model reads of every call whose outcome is unknown."""
+
+
+def outcome_of(error: ToolbayError) -> Outcome:
+    """Whether the call that ended in `error` took effect: by the facts that it carries, not by its words."""
+    if isinstance(error, ConnectionLost | CallTimeout):
+        return Outcome.UNKNOWN if error.sent else Outcome.NOT_EXECUTED
+    if isinstance(error, ServerError) and error.ran is not False:
+        return Outcome.EXECUTED if error.ran else Outcome.UNKNOWN
+    return Outcome.NOT_EXECUTED
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hints:
     """A tool's annotations (MCP `ToolAnnotations`), with the protocol's defaults for what is absent."""
@@ -59,14 +74,16 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallContext:
-    """What a running call is told by its caller. `on_progress` must not block.
+    """What a running call is told by its caller. `on_progress` and `on_sent` must not block.
 
-    `by_hand`: a person makes this very call, so that nobody needs to be asked for approval.
+    `on_sent` is called right before each attempt's first byte may leave this process. `by_hand`: a person makes this very
+    call, so that nobody needs to be asked for approval.
     """
 
     call_id: str
     on_progress: Callable[[Progress], None] | None = None
     by_hand: bool = False
+    on_sent: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

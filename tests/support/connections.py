@@ -15,10 +15,13 @@ from support import servers
 from toolbay._redact import mask
 from toolbay.errors import CallError, ConnectionFailed, ConnectionLost
 from toolbay.events import Event, Events, ServerChanged
-from toolbay.types import Json, Progress
+from toolbay.types import Hints, Json, Kind, Progress
+from toolbay.upstream.attempts import Repeat
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import Budget, OpenEngine
 from toolbay.upstream.engines import official
+from toolbay.upstream.naming import Key
+from toolbay.upstream.repeats import repeat_of
 
 BOUND = 30.0
 """Seconds for anything that is no test of a bound: this machine may be slow."""
@@ -47,10 +50,22 @@ class Link:
     connection: Connection
     heard: Heard
 
-    async def call(self, tool: str, arguments: Json | None = None, *, patience: float = BOUND, ceiling: float = 60.0, **more: Any) -> str:
-        """The text of a result; the errors of `Connection.request`."""
+    async def call(
+        self,
+        tool: str,
+        arguments: Json | None = None,
+        *,
+        patience: float = BOUND,
+        ceiling: float = 60.0,
+        repeatable: bool = False,
+        **more: Any,
+    ) -> str:
+        """The text of a result; the errors of `Connection.request`. `repeatable`: whatever the configuration says of it."""
         params = {"name": tool, "arguments": arguments or {}}
-        result = await self.connection.request("tools/call", params, budget=Budget(timeout=patience, ceiling=ceiling), **more)
+        key = Key(self.connection.name, Kind.TOOL, tool)
+        repeat = Repeat.ALL if repeatable else repeat_of(self.connection.config, key, Hints())
+        budget = Budget(timeout=patience, ceiling=ceiling)
+        result = await self.connection.request("tools/call", params, budget=budget, repeat=repeat, **more)
         return "\n".join(block.get("text", "") for block in result["content"])
 
     async def outcome(self, tool: str, arguments: Json | None = None, **more: Any) -> str | Exception:

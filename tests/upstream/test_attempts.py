@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import anyio
 import pytest
 
 from toolbay.errors import CallTimeout, ConnectionLost
 from toolbay.types import Json
-from toolbay.upstream.attempts import at_most_once
+from toolbay.upstream.attempts import Repeat, at_most_once
 from toolbay.upstream.engine import Budget, Engine
 
 pytestmark = pytest.mark.anyio
@@ -41,8 +41,8 @@ class Script:
     async def left(self, _engine: Engine) -> None:
         await anyio.sleep(self.wait)
 
-    async def run(self, budget: Budget, **more: Any) -> Json:
-        return await at_most_once(self.ready, self.send, self.left, budget=budget, repeatable=True, **more)
+    async def run(self, budget: Budget, repeat: Repeat = Repeat.ALL) -> Json:
+        return await at_most_once(self.ready, self.send, self.left, budget=budget, repeat=repeat)
 
 
 async def test_all_attempts_and_waits_share_one_deadline() -> None:

@@ -89,8 +89,14 @@ class ServerConfig(Section):
     """Which prompts are offered, by name. Default: all where `enabledTools` has "*"."""
     disabled: bool = False
     """True keeps the entry but does not start it."""
-    retry: Literal["safe", "always", "never"] = "safe"
-    """Whether a call that was sent may be sent again after the connection was lost: only where it is safe, always, never."""
+    retry: Literal["safe", "always", "never"] | Mapping[str, Literal["safe", "always", "never"]] = "safe"
+    """Whether a call that may have run is sent once more when its answer is lost: `safe`, `always`, `never`, or by tool.
+
+    `safe`: only tools of a `trusted` server that it calls read-only or idempotent. `never`: nor what the server refused or
+    was too busy for. By tool: own names, wrapped names or patterns; a name counts before patterns, of several patterns the
+    most careful one, and what no entry names is `safe`. What never left is always sent once more, and so are readings of
+    resources and prompts.
+    """
     restart: RestartPolicy = RestartPolicy()
     """How it is brought back when it goes away."""
     approval: Literal["never", "writes", "always"] | Mapping[str, Literal["never", "always"]] = "never"
@@ -99,7 +105,7 @@ class ServerConfig(Section):
     By tool: the server's own names, wrapped names or patterns; what no entry names is not asked about.
     """
     trusted: bool = False
-    """Whether what the server says of its tools (read-only, idempotent) is believed where it matters."""
+    """Whether what the server says of its tools (read-only, idempotent) is believed: for `retry: safe` and `approval: writes`."""
     roots: tuple[str, ...] = ()
     """Folders that the server is told it may use (MCP roots)."""
     sampling: bool = False

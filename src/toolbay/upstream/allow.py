@@ -61,6 +61,12 @@ def select(config: ServerConfig, keys: Sequence[Key], names: Mapping[Key, str]) 
             if not found:
                 unmatched.append(offer.unmatched(entry, Kind.TOOL, "disabledTools"))
         allowed -= found
+    unmatched += [
+        offer.unmatched(entry, Kind.TOOL, field)
+        for field, policy, kinds in (("retry", config.retry, (Kind.TOOL,)), ("approval", config.approval, tuple(Kind)))
+        for entry in (() if isinstance(policy, str) else policy)
+        if not any(offer.matching(entry, kind) for kind in kinds)
+    ]
     return Selection(frozenset(allowed), tuple(unmatched))
 
 

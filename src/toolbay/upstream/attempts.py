@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from enum import Enum
 
 import anyio
 
-from toolbay.errors import BadCall, Busy, CallTimeout, ConnectionFailed, ConnectionLost
-from toolbay.types import Json
+from toolbay.errors import Busy, ConnectionLost, ToolbayError
+from toolbay.types import Json, Outcome, outcome_of
 from toolbay.upstream.engine import Budget, Engine
+
+ATTEMPTS = 2
+LONGEST_WAIT = 60.0
+"""Seconds that are waited at the most where a server asks for patience; who asks for more is told on, with the time."""
+
+
+class Repeat(Enum):
+    """What may be sent again."""
+
+    UNSENT = "unsent"
+    """Only what never left this process."""
+    NOT_RUN = "not run"
+    """And what was provably not carried out."""
+    ALL = "all"
+    """And what may have been carried out."""
 
 
 async def at_most_once(
@@ -17,43 +33,46 @@ async def at_most_once(
     left: Callable[[Engine], Awaitable[None]],
     *,
     budget: Budget,
-    repeatable: bool,
-    attempts: int = 2,
+    repeat: Repeat,
 ) -> Json:
     """The result of `send` over the engine that `ready` gives until a deadline; after a lost one, `left` waits for the next.
 
-    What was sent is sent again only where `repeatable`. Whoever waited for the server, or lost an attempt, gets what is
-    left of the budget's `timeout`; progress may still lead a running attempt up to its ceiling.
+    Whoever waited for the server, or lost an attempt, gets what is left of the budget's `timeout`; progress may still lead
+    a running attempt up to its ceiling.
 
     Raises:
-        Whatever `ready` and `send` raise.
+        Whatever `ready` and `send` raise. Where an earlier attempt may have been carried out and the last one was not, it is
+        the earlier one's error, for that is what a caller must know.
     """
     started = anyio.current_time()
     deadline = started + budget.timeout
-    lost: ConnectionLost | None = None
-    for attempt in range(1, attempts + 1):
-        last = attempt == attempts
+    may_have_run: ToolbayError | None = None
+    for attempt in range(1, ATTEMPTS + 1):
+        engine: Engine | None = None
         try:
             engine = await ready(deadline)
-        except (ConnectionFailed, CallTimeout, BadCall) as error:
-            # Where the call was sent before, that is what its caller must know.
-            raise (lost if lost is not None and lost.sent else error) from None
-        try:
             return await send(engine, _rest(budget, started))
-        except Busy as busy:
-            in_time = anyio.current_time() + busy.retry_after <= deadline
-            if last or not in_time or (busy.ran is not False and not repeatable):
-                raise
-            await anyio.sleep(busy.retry_after)
-        except ConnectionLost as error:
-            lost = error
-            if last or (lost.sent and not repeatable):
-                raise
-            with anyio.move_on_after(deadline - anyio.current_time()):
-                await left(engine)
+        except ToolbayError as error:
+            if outcome_of(error) is not Outcome.NOT_EXECUTED:
+                may_have_run = error
+            patience = deadline - anyio.current_time()
+            if attempt == ATTEMPTS or engine is None or not _allowed(error, repeat, patience):
+                raise may_have_run or error from None
+            with anyio.move_on_after(patience):
+                await (anyio.sleep(error.retry_after) if isinstance(error, Busy) else left(engine))
             if anyio.current_time() >= deadline:
-                raise
+                raise may_have_run or error from None
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _allowed(error: ToolbayError, repeat: Repeat, patience: float) -> bool:
+    """Whether a request that ended in `error` may be sent again within `patience`."""
+    if isinstance(error, ConnectionLost):
+        return not error.sent or repeat is Repeat.ALL
+    if isinstance(error, Busy):
+        in_time = error.retry_after <= min(patience, LONGEST_WAIT)
+        return in_time and (repeat is Repeat.ALL or (repeat is Repeat.NOT_RUN and error.ran is False))
+    return False
 
 
 def _rest(budget: Budget, started: float) -> Budget:

@@ -11,19 +11,35 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import cast
+from uuid import uuid4
 
 from toolbay import arguments
 from toolbay._lenient import as_object, as_objects, as_text
 from toolbay._redact import redacted
 from toolbay._text import clean, line
 from toolbay._weight import aside, heavy
-from toolbay.errors import CallError, CallTimeout, ConnectionFailed, ConnectionLost, ServerError
-from toolbay.types import ArtifactStore, CallContext, Hints, Json, Kind, Subject, Tool, ToolResult
+from toolbay.config.models import ServerConfig
+from toolbay.errors import Busy, CallError, CallTimeout, ConnectionFailed, ConnectionLost, ServerError
+from toolbay.types import (
+    MAY_HAVE_RUN,
+    ArtifactStore,
+    CallContext,
+    Hints,
+    Json,
+    Kind,
+    Outcome,
+    Subject,
+    Tool,
+    ToolResult,
+    outcome_of,
+)
 from toolbay.upstream import render, templates
+from toolbay.upstream.attempts import Repeat
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import Budget
 from toolbay.upstream.hygiene import hygienic
 from toolbay.upstream.naming import Key, wrapped
+from toolbay.upstream.repeats import repeat_of
 from toolbay.upstream.schema import UntranslatableSchema, normalise
 
 _log = logging.getLogger(__name__)
@@ -32,7 +48,10 @@ DESCRIPTION_LIMIT = 4_000
 """Characters of one description; the longest seen has 14,000, and every model request would carry it."""
 _LIGHT_SCHEMA = 20_000
 """Weight up to which an output schema is made ready beside the rest of the program."""
-MAY_HAVE_RUN = "It may have taken effect: do not repeat it blindly, check with a tool that only reads, or ask."
+ERROR_LIMIT = 500
+"""Characters of an error that a model is told (I5)."""
+IDEMPOTENCY_KEY = "io.toolbay/idempotencyKey"
+"""In `_meta` of a call: the same for all attempts of it and for no other call, so that a server can tell a repetition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +203,8 @@ class ToolInvocation:
         self._store = store
         self._budget = budget
         self._name: str = item["name"]
+        self._key = Key(connection.name, Kind.TOOL, self._name)
+        self._repeat: tuple[ServerConfig, Repeat] | None = None
         promised = item.get("outputSchema")
         self._output_schema: Json | None = cast("Json", promised) if isinstance(promised, dict) else None
         self.hints = _hints(as_object(item.get("annotations")))
@@ -191,17 +212,20 @@ class ToolInvocation:
     async def __call__(self, given: Json, context: CallContext) -> ToolResult:
         config = self._connection.config
         seconds = config.tool_timeouts.get(self._name, config.tool_timeout)
+        if self._repeat is None or self._repeat[0] is not config:
+            self._repeat = (config, repeat_of(config, self._key, self.hints))
         try:
             result = await self._connection.request(
                 "tools/call",
-                {"name": self._name, "arguments": given},
+                {"name": self._name, "arguments": given, "_meta": {IDEMPOTENCY_KEY: uuid4().hex}},
                 budget=Budget(timeout=seconds, ceiling=max(config.max_timeout, seconds)),
                 subject=("tools", self._name),
-                repeatable=self.hints.read_only or self.hints.idempotent,
+                repeat=self._repeat[1],
                 on_progress=context.on_progress,
+                on_sent=context.on_sent,
             )
         except (CallError, ConnectionLost, ConnectionFailed) as error:
-            raise _told(error, f"the tool {self._name!r}", self._connection) from error
+            raise _told(error, f"the tool {line(self._name, 80)!r}", self._connection) from error
         rendered = await aside(self._rendered, result, when=heavy(result) or heavy(self._output_schema, _LIGHT_SCHEMA))
         return await render.settle(rendered, self._store, budget=self._budget, safe=self._connection.safe)
 
@@ -240,7 +264,7 @@ async def read_resource(connection: Connection, uri: str, store: ArtifactStore, 
     """
     try:
         result = await connection.request(
-            "resources/read", {"uri": uri}, budget=_reading(connection), subject=subject or ("resources", uri), repeatable=True
+            "resources/read", {"uri": uri}, budget=_reading(connection), subject=subject or ("resources", uri), repeat=Repeat.ALL
         )
     except (CallError, ConnectionLost, ConnectionFailed) as error:
         raise _told(error, f"the resource {line(uri, 200)!r}", connection) from error
@@ -259,7 +283,7 @@ async def get_prompt(connection: Connection, name: str, given: Json, store: Arti
         "arguments": {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in given.items()},
     }
     try:
-        result = await connection.request("prompts/get", params, budget=_reading(connection), subject=("prompts", name), repeatable=True)
+        result = await connection.request("prompts/get", params, budget=_reading(connection), subject=("prompts", name), repeat=Repeat.ALL)
     except (CallError, ConnectionLost, ConnectionFailed) as error:
         raise _told(error, f"the prompt {line(name, 200)!r}", connection) from error
     rendered = await aside(partial(render.prompt_result, result, safe=connection.safe), when=heavy(result))
@@ -272,23 +296,36 @@ def _reading(connection: Connection) -> Budget:
 
 
 def _told(error: CallError | ConnectionLost | ConnectionFailed, what: str, connection: Connection) -> Exception:
-    """The same error, in the words of this call (CAL-1, CAL-3, CAL-6)."""
-    server = connection.name
+    """The same error, in the words of this call: what failed, whether it may have run, whether to repeat it (CAL-1, CAL-3, CAL-6)."""
+    server, outcome = connection.name, outcome_of(error)
+    ending = MAY_HAVE_RUN if outcome is Outcome.UNKNOWN else "It was not carried out." if outcome is Outcome.NOT_EXECUTED else ""
+
+    def say(head: str, *endings: str) -> str:
+        return _within_limit(connection.safe(head), connection.safe(str(error)), " ".join(part for part in endings if part))
+
     if isinstance(error, ConnectionLost):
-        if not error.sent:
-            return ConnectionLost(connection.safe(f"{server} went away before {what} was called: {error}"), server=server, sent=False)
-        text = f"The connection to {server} was lost after {what} was called: {error}. {MAY_HAVE_RUN}"
-        return ConnectionLost(connection.safe(text), server=server, sent=True)
+        head = (
+            f"The connection to {server} was lost after {what} was called" if error.sent else f"{server} went away before {what} was called"
+        )
+        return ConnectionLost(say(head, ending), server=server, sent=error.sent)
     if isinstance(error, CallTimeout):
-        told = f"the server was told to stop. {MAY_HAVE_RUN}" if error.sent else "it was not sent."
-        return CallTimeout(connection.safe(f"{what} of {server} failed: {error}; {told}"), sent=error.sent)
+        return CallTimeout(say(f"{what} of {server} failed", "The server was told to stop." if error.sent else "", ending), sent=error.sent)
     if isinstance(error, ServerError):
         code = f" {error.code}" if error.code else ""
-        text = connection.safe(f"{server} answered {what} with an error{code}: {error}")
+        text = say(f"{server} answered {what} with an error{code}", ending)
+        if isinstance(error, Busy):
+            return Busy(text, code=error.code, data=error.data, ran=error.ran, retry_after=error.retry_after)
         return ServerError(text, code=error.code, data=error.data, ran=error.ran)
     if isinstance(error, ConnectionFailed):
-        return type(error)(connection.safe(f"{what} was not called: {error}"), server=server, retriable=error.retriable)
-    return type(error)(connection.safe(f"{what} of {server} failed: {error}"))
+        text = say(f"{what} was not called")
+        return type(error)(text, server=server, retriable=error.retriable, retry_after=error.retry_after)
+    return type(error)(say(f"{what} of {server} failed", ending))
+
+
+def _within_limit(head: str, reason: str, ending: str) -> str:
+    """One error of bounded length; what is cut is the reason, never what follows from it."""
+    left = ERROR_LIMIT - len(head) - len(ending) - 4
+    return f"{head}: {line(reason, max(left, 40)).rstrip('.')}. {ending}".rstrip()
 
 
 def _hints(annotations: Json) -> Hints:

@@ -6,6 +6,7 @@ read the facts; the state table decides what follows from what happened.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import random
@@ -21,7 +22,7 @@ from toolbay.errors import AuthRequired, CallTimeout, ConnectionLost, ToolbayErr
 from toolbay.events import Events, ServerChanged, ServerLog
 from toolbay.types import Json, Progress, Subject
 from toolbay.upstream import listing as listings
-from toolbay.upstream.attempts import at_most_once
+from toolbay.upstream.attempts import Repeat, at_most_once
 from toolbay.upstream.breaker import Breaker
 from toolbay.upstream.engine import Budget, Diagnostics, Engine, OpenEngine, Opening, ServerInfo
 from toolbay.upstream.engines import official
@@ -66,8 +67,9 @@ class Connection:
         """Called when `listing` has changed; must be quick. What it raises is logged."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when `state` has changed; as above."""
-        self.admit: Callable[[Subject | None], None] = lambda _subject: None
-        """Asked right before a capability (None: none) is used; raises `BadCall` where that must not be, as the server is now."""
+        self.admit: Callable[[Subject | None, Json], None] = lambda _subject, _params: None
+        """Asked right before a capability (None: none) is used with these parameters; raises `BadCall` where that must not be, as
+        the server is now."""
         self.info = ServerInfo()
         """What the server said of itself when it was last ready."""
         self.diagnostics = Diagnostics()
@@ -85,6 +87,7 @@ class Connection:
         self._again = anyio.Event()
         self._changed = anyio.Event()
         self._refresh = Refresh(name, self.safe)
+        self._ids = itertools.count(1)
         self._under_way = 0
         self._idle = anyio.Event()
         self._closed = anyio.Event()
@@ -150,12 +153,13 @@ class Connection:
         *,
         budget: Budget,
         subject: Subject | None = None,
-        repeatable: bool = False,
+        repeat: Repeat = Repeat.NOT_RUN,
         on_progress: Callable[[Progress], None] | None = None,
+        on_sent: Callable[[], None] | None = None,
     ) -> Json:
         """Send a request to the server's current session, waiting for one if it is being brought back.
 
-        At most once: what was sent is sent again only where `repeatable`, and at most one more time (CAL-3). All attempts
+        At most once: it is sent again only as far as `repeat` goes, and at most one more time (CAL-3). All attempts
         share one deadline, the budget's: whoever waited for the server, or lost an attempt, gets what is left of `timeout`.
 
         Raises:
@@ -166,27 +170,19 @@ class Connection:
 
         async def ready(deadline: float) -> Engine:
             engine = await self._ready(deadline)
-            self.admit(subject)
+            self.admit(subject, params)
             return engine
 
         async def send(engine: Engine, left: Budget) -> Json:
             self._under_way += 1
             try:
-                return await engine.request(method, params, budget=left, on_progress=on_progress)
+                return await engine.request(method, params, budget=left, on_progress=on_progress, on_sent=on_sent)
             finally:
                 self._under_way -= 1
                 if not self._under_way:
                     self._idle.set()
 
-        retry = self.config.retry
-        return await at_most_once(
-            ready,
-            send,
-            self._left,
-            budget=budget,
-            repeatable=repeatable or retry == "always",
-            attempts=1 if retry == "never" else 2,
-        )
+        return await at_most_once(ready, send, self._left, budget=budget, repeat=repeat)
 
     async def _ready(self, deadline: float) -> Engine:
         patience = max(deadline - anyio.current_time(), 0.0)
@@ -274,6 +270,7 @@ class Connection:
             environ=self._environ,
             on_notification=self._notified,
             diagnostics=self.diagnostics,
+            ids=self._ids,
             safe=self.safe,
         )
 

@@ -6,7 +6,8 @@ from any task. Plain dicts and the types of this file cross the seam, and nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -91,6 +92,8 @@ class Opening:
     on_notification: Callable[[str, Json], None] = lambda _method, _params: None
     """Called in the order of arrival; must be quick and must not raise."""
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    """Numbers of requests. A server's sessions share them: what is sent again must have a new one, in a new session too."""
     safe: Callable[[str], str] = str
     """Masks secrets. Text is passed through it before it is cut: of a secret that was cut, a part would stay."""
 
@@ -110,10 +113,19 @@ class Engine(Protocol):
         """Why it died, where that is known: the exit code, the last lines of stderr."""
         ...
 
-    async def request(self, method: str, params: Json, *, budget: Budget, on_progress: Callable[[Progress], None] | None = None) -> Json:
+    async def request(
+        self,
+        method: str,
+        params: Json,
+        *,
+        budget: Budget,
+        on_progress: Callable[[Progress], None] | None = None,
+        on_sent: Callable[[], None] | None = None,
+    ) -> Json:
         """Send one request, once, and return the raw `result`.
 
-        Cancelling the caller cancels the request on the server.
+        Cancelling the caller cancels the request on the server. `on_sent` is called right before the first byte may leave
+        this process; it must be quick and must not raise.
 
         Raises:
             CallTimeout: no answer within the budget; the server was told, and a late answer is dropped.

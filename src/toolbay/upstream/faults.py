@@ -13,13 +13,16 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import httpcore2
 import httpx2
 
+from toolbay._lenient import as_object, as_text
 from toolbay._redact import url as shown_url
 from toolbay._text import clean, line
-from toolbay.errors import AuthRequired, BlockedAddress, Busy, ConnectionLost, Refused, ServerError, ToolbayError
+from toolbay.errors import BlockedAddress, ConnectionLost, Refused, ServerError, ToolbayError
 from toolbay.types import Json
-from toolbay.upstream.ledger import Ledger
+from toolbay.upstream.ledger import CANCELLED, UNDER_WAY, Ledger
+from toolbay.upstream.statuses import patience, refusal, refused_status
 
 BODY_LIMIT = 32 * 1024 * 1024
 """Bytes of one JSON answer."""
@@ -66,48 +69,26 @@ def unreachable(error: BaseException, url: str) -> ToolbayError:
     return Refused(f"{where} could not be reached ({type(error).__name__})")
 
 
-def refused_status(status: int, headers: httpx2.Headers, body: str, url: str, safe: Callable[[str], str]) -> ToolbayError:
-    """What an HTTP error status means for a connection or a call. `safe` masks the secrets that a body says back."""
-    where = shown_url(url)
-    said = f": {line(safe(clean(body)), 200)}" if body.strip() and not _is_html(headers) else ""
-    if status in (401, 403):
-        mend = "it wants credentials: set an Authorization header in `headers`" if status == 401 else "access was denied"
-        return AuthRequired(f"{where} answered HTTP {status}, {mend}{said}", retriable=False)
-    if status == 404:
-        return ServerError(f"{where} answered HTTP 404: there is no MCP endpoint at this address{said}", code=404, ran=False)
-    if status == 405:
-        text = f"{where} answered HTTP 405: it does not take this kind of MCP transport; try `type: sse`{said}"
-        return ServerError(text, code=405, ran=False)
-    # A request that is refused as such was not carried out (RFC 9110, 15.5); of a failing server nobody knows.
-    ran = False if status < 500 else None
-    wait = headers.get("retry-after", "")
-    if wait.isdecimal() and len(wait) < 10:
-        text = f"{where} answered HTTP {status} (it asks to wait {wait} s){said}"
-        asked = Busy(text, code=status, retry_after=float(wait), ran=ran)
-        return asked if status in (429, 503) else ServerError(text, code=status, ran=ran)
-    return ServerError(f"{where} answered HTTP {status}{said}", code=status, ran=ran)
-
-
-def _is_html(headers: httpx2.Headers) -> bool:
-    return "html" in headers.get("content-type", "").lower()
-
-
-def _request_id(request: httpx2.Request) -> Any:
-    """The JSON-RPC id of what is being posted; None for notifications and everything else."""
-    if request.method != "POST":
-        return None
+def _about(request: httpx2.Request) -> tuple[Any, Any]:
+    """The JSON-RPC id of a request that is being posted, or the one of the request that is being taken back; None, None else."""
     try:
-        message = json.loads(request.content)
+        message = as_object(json.loads(request.content))
     except (ValueError, httpx2.RequestNotRead):
-        return None
-    return message.get("id") if isinstance(message, dict) and "method" in message else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        return None, None
+    if message.get("method") == CANCELLED:
+        return None, as_object(message.get("params")).get("requestId")
+    return (message.get("id") if "method" in message else None), None
+
+
+class _Withdrawn(Exception):
+    """The caller of a request left before its first byte was written."""
 
 
 def _reply(body: bytes) -> Json | None:
     """The JSON-RPC answer in a body; None where it is none."""
     try:
         message = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     is_one = isinstance(message, dict) and (isinstance(message.get("result"), dict) or isinstance(message.get("error"), dict))  # pyright: ignore[reportUnknownMemberType]
     return message if is_one else None  # pyright: ignore[reportUnknownVariableType]
@@ -173,13 +154,19 @@ class Faults(httpx2.AsyncBaseTransport):
         self._safe = safe
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        request_id = _request_id(request)
         if request.method != "POST":
-            return await self._inner.handle_async_request(request)
+            return self._taken_up(request, await self._inner.handle_async_request(request))
+        request_id, cancelled = _about(request)
+        if cancelled is not None and self._ledger.withdraw(cancelled):
+            return httpx2.Response(202, request=request)  # of a request that the server never saw
 
-        async def trace(event: str, _info: Json) -> None:
+        async def trace(event: str, info: Json) -> None:
             if event.endswith("send_request_headers.started"):
+                if not self._ledger.may_send(request_id):
+                    raise _Withdrawn
                 self._ledger.sent(request_id)
+            elif event.endswith("send_request_headers.failed") and isinstance(info.get("exception"), httpcore2.WriteError):
+                self._ledger.unsent(request_id)  # a socket that refuses the first write has taken nothing of it
 
         request.extensions = {**request.extensions, "trace": trace}
         url = str(request.url)
@@ -193,6 +180,8 @@ class Faults(httpx2.AsyncBaseTransport):
             return self._fail(request, request_id, reason)
         except httpx2.TransportError as error:
             return self._fail(request, request_id, _broken(error, url))
+        except _Withdrawn:
+            return self._fail(request, request_id, ConnectionLost("it was taken back before it was sent", sent=False))
         return await self._judge(request, request_id, response)
 
     async def _judge(self, request: httpx2.Request, request_id: Any, response: httpx2.Response) -> httpx2.Response:
@@ -203,14 +192,7 @@ class Faults(httpx2.AsyncBaseTransport):
         if request_id is None or response.status_code in range(300, 400) or self._wakes:
             return response
         if kind == "text/event-stream":
-
-            def ended(error: BaseException | None) -> None:
-                lost = _broken(error, url) if error else ConnectionLost(f"{shown_url(url)} ended its answer before it was complete")
-                self._ledger.cut(request_id, lost)
-
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _WatchedStream(response.stream, ended)
-            return response
+            return self._watched(response, request_id, url)
         if kind != "application/json" or response.status_code == 202:
             await response.aclose()
             what = (
@@ -220,19 +202,35 @@ class Faults(httpx2.AsyncBaseTransport):
         try:
             body = await read(response, BODY_LIMIT)
         except TooLarge:
-            text = f"the answer of {shown_url(url)} is larger than {BODY_LIMIT // 1024 // 1024} MB; the call has run"
-            return self._fail(request, request_id, ServerError(text))
+            text = f"the answer of {shown_url(url)} is larger than {BODY_LIMIT // 1024 // 1024} MB and was not taken; the call has run"
+            return self._fail(request, request_id, ServerError(text, code=response.status_code, ran=True))
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             return self._fail(request, request_id, _broken(error, url))
         finally:
             await response.aclose()
         reply = _reply(body)
         if reply is None or str(reply.get("id")) not in (str(request_id), "None"):
-            what = "JSON that is no JSON-RPC answer" if reply is None else "the answer to another request"
-            return self._fail(
-                request, request_id, ServerError(f"{shown_url(url)} answered with {what}", code=response.status_code, ran=None)
-            )
+            return self._fail(request, request_id, _no_answer(body, reply, response.status_code, shown_url(url)))
         return _buffered(request, response, json.dumps({**reply, "id": request_id}).encode() if reply.get("id") != request_id else body)
+
+    def _watched(self, response: httpx2.Response, request_id: Any, url: str) -> httpx2.Response:
+        """The response, whose stream notes where it ends before the answer of that request came."""
+
+        def ended(error: BaseException | None) -> None:
+            lost = _broken(error, url) if error else ConnectionLost(f"{shown_url(url)} ended its answer before it was complete")
+            self._ledger.cut(request_id, lost)
+
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _WatchedStream(response.stream, ended)
+        return response
+
+    def _taken_up(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        """A stream that goes on after an event id carries the answer of the request whose stream was cut (2025-11-25)."""
+        entry = UNDER_WAY.get()
+        if entry is None or "last-event-id" not in request.headers or response.status_code != 200:
+            return response
+        self._ledger.cut(entry.id, None)
+        return self._watched(response, entry.id, str(request.url))
 
     async def _judge_error(self, request: httpx2.Request, request_id: Any, response: httpx2.Response) -> httpx2.Response:
         url = str(request.url)
@@ -242,14 +240,28 @@ class Faults(httpx2.AsyncBaseTransport):
             body = b""
         finally:
             await response.aclose()
-        if response.status_code == 404 and "mcp-session-id" in request.headers:
+        if response.status_code == 404 and (self._wakes or "mcp-session-id" in request.headers):
             gone = ConnectionLost(f"{shown_url(url)} has ended the session")
             self._on_dead(gone)
             return self._fail(request, request_id, gone)
-        if request_id is not None and not self._wakes and "error" in (_reply(body) or {}):
-            return _buffered(request, response, body)
-        fault = refused_status(response.status_code, response.headers, body.decode("utf-8", "replace"), url, self._safe)
-        return self._fail(request, request_id, fault)
+        return self._fail(request, request_id, self._refusal(response, body, request_id, url))
+
+    def _refusal(self, response: httpx2.Response, body: bytes, request_id: Any, url: str) -> ToolbayError:
+        """What an error status says, and the JSON-RPC error in its body, if there is one."""
+        status, headers = response.status_code, response.headers
+        reply = _reply(body) or {}
+        error = as_object(reply.get("error"))
+        if not error:
+            return refused_status(status, headers, body.decode("utf-8", "replace"), url, self._safe)
+        code, said = error.get("code"), as_text(error.get("message"))
+        if status in (401, 403):
+            return refused_status(status, headers, said, url, self._safe)
+        answered = reply.get("id") == request_id
+        text = line(self._safe(clean(said)), 300) + patience(headers)
+        if not answered or not text:
+            text = f"{shown_url(url)} answered HTTP {status}: {text}".removesuffix(": ")
+        code = code if isinstance(code, int) else 0
+        return refusal(status, headers, text, code=code, data=error.get("data"), answered=answered)
 
     def _fail(self, request: httpx2.Request, request_id: Any, fault: ToolbayError) -> httpx2.Response:
         """Note the fault, and give the SDK an answer that ends this one request and nothing else."""
@@ -264,6 +276,23 @@ class Faults(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _no_answer(body: bytes, reply: Json | None, status: int, where: str) -> ServerError:
+    """What came in the place of an answer. One that is there and cannot be read was given by a server that has done its work."""
+    if reply is not None:
+        return ServerError(f"{where} answered with the answer to another request", code=status, ran=None)
+    if body.strip() and not _is_json(body):
+        return ServerError(f"{where} gave an answer that cannot be read (it is no JSON); the call has run", code=status, ran=True)
+    return ServerError(f"{where} answered with JSON that is no JSON-RPC answer (HTTP {status})", code=status, ran=None)
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _broken(error: BaseException, url: str) -> ToolbayError:

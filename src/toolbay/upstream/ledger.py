@@ -5,7 +5,10 @@ Nothing is ever guessed from an exception: the transport notes what it did under
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from toolbay.errors import ToolbayError
@@ -24,25 +27,57 @@ class Entry:
     """What the transport met instead of an answer."""
     cut: ToolbayError | None = None
     """The stream that was to carry the answer broke; a resumption may still bring it."""
+    withdrawn: bool = False
+    """Its caller has left before it was sent: it must not be any more."""
     on_sent: Callable[[], None] | None = None
     on_fault: Callable[[], None] | None = None
+    on_closed: Callable[[], None] | None = None
+    """Called when its caller goes: what still waits for an answer may leave."""
+
+
+CANCELLED = "notifications/cancelled"
+REMEMBERED = 256
+"""Requests that were never sent, of which it is known for a moment, until their cancellation has come by."""
+UNDER_WAY: ContextVar[Entry | None] = ContextVar("request under way", default=None)
+"""The request that this task, or the transport's task that works for it, is about."""
 
 
 class Ledger:
     """The requests under way on one session, by id."""
 
-    def __init__(self) -> None:
+    def __init__(self, ids: Iterator[int] | None = None) -> None:
+        """`ids` gives ids that were never used before; one source for all sessions with a server keeps them new in each."""
         self._entries: dict[int, Entry] = {}
-        self._last = 0
+        self._ids = ids or itertools.count(1)
+        self._never_sent: deque[int] = deque(maxlen=REMEMBERED)
 
     def open(self) -> Entry:
-        """A new entry with an id that was never used in this session."""
-        self._last += 1
-        entry = self._entries[self._last] = Entry(self._last)
+        """A new entry with an id of its own."""
+        number = next(self._ids)
+        entry = self._entries[number] = Entry(number)
         return entry
 
     def close(self, entry: Entry) -> None:
+        """Its caller goes. What was not sent by now never will be."""
         self._entries.pop(entry.id, None)
+        if not entry.sent:
+            self._never_sent.append(entry.id)
+        if entry.on_closed is not None:
+            entry.on_closed()
+
+    def may_send(self, request_id: object) -> bool:
+        """Asked right before the first byte: whether its caller is still there, who would otherwise be told a lie."""
+        if not isinstance(request_id, int):
+            return True
+        entry = self.get(request_id)
+        return entry is not None and not entry.withdrawn
+
+    def withdraw(self, request_id: object) -> bool:
+        """Whether a request that is being cancelled was never sent: then it is not sent any more, and nobody needs to be told."""
+        if (entry := self.get(request_id)) is None:
+            return request_id in self._never_sent
+        entry.withdrawn = not entry.sent
+        return entry.withdrawn
 
     def get(self, request_id: object) -> Entry | None:
         """The entry under way with that id; ids of another type than ours match nothing (CVE-2026-25536)."""
@@ -63,6 +98,11 @@ class Ledger:
             if entry.on_sent is not None:
                 entry.on_sent()
 
+    def unsent(self, request_id: object) -> None:
+        """Take `sent` back: the first write was refused as a whole."""
+        if (entry := self.get(request_id)) is not None:
+            entry.sent = False
+
     def answered(self, request_id: object) -> None:
         if (entry := self.get(request_id)) is not None:
             entry.answered = True
@@ -74,6 +114,7 @@ class Ledger:
             if entry.on_fault is not None:
                 entry.on_fault()
 
-    def cut(self, request_id: object, fault: ToolbayError) -> None:
+    def cut(self, request_id: object, fault: ToolbayError | None) -> None:
+        """Note that the answer's stream broke; None: it has been taken up again."""
         if (entry := self.get(request_id)) is not None:
             entry.cut = fault

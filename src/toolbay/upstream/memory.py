@@ -162,10 +162,20 @@ class _Session:
     def last_words(self) -> ToolbayError | None:
         return self.reason
 
-    async def request(self, method: str, params: Json, *, budget: Budget, on_progress: Callable[[Progress], None] | None = None) -> Json:
+    async def request(
+        self,
+        method: str,
+        params: Json,
+        *,
+        budget: Budget,
+        on_progress: Callable[[Progress], None] | None = None,
+        on_sent: Callable[[], None] | None = None,
+    ) -> Json:
         """See `Engine.request`."""
         if self._died.is_set():
             raise ConnectionLost(str(self.reason or "the session was closed"), sent=False)
+        if on_sent is not None:
+            on_sent()
         started = anyio.current_time()
         scope = anyio.CancelScope(deadline=started + budget.first)
 

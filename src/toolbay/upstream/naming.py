@@ -54,6 +54,11 @@ def assign(keys: Iterable[Key]) -> dict[Key, str]:
     return {key: next((rung for rung in ladder if claims[rung] == 1), ladder[-1]) for key, ladder in ladders.items()}
 
 
+def called(key: Key) -> tuple[str, ...]:
+    """Every name by which a configuration may mean `key`: the server's own, its URI, and all that it may be wrapped as."""
+    return (key.name, *((key.uri,) if key.uri else ()), *_ladder(key))
+
+
 def sanitised(text: str) -> str:
     """`text` in the characters that names may have; runs of `_` collapse."""
     return _RUN.sub("_", _OUTSIDE.sub("_", text))

@@ -11,7 +11,6 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +18,10 @@ import anyio
 import anyio.lowlevel
 from mcp.shared.dispatcher import CallOptions, DispatchContext
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import (
-    MCP_METHOD_HEADER,
-    MCP_NAME_HEADER,
-    MCP_PROTOCOL_VERSION_HEADER,
-    NAME_BEARING_METHODS,
-    encode_header_value,
-    find_invalid_x_mcp_header,
-    mcp_param_headers,
-    x_mcp_header_map,
-)
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
-from mcp_types import (
-    CLIENT_CAPABILITIES_META_KEY,
-    CLIENT_INFO_META_KEY,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    LOG_LEVEL_META_KEY,
-    METHOD_NOT_FOUND,
-    PARSE_ERROR,
-    PROTOCOL_VERSION_META_KEY,
-    SERVER_INFO_META_KEY,
-    UNSUPPORTED_PROTOCOL_VERSION,
-)
+from mcp_types import HEADER_MISMATCH, METHOD_NOT_FOUND, PARSE_ERROR, SERVER_INFO_META_KEY, UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from toolbay._lenient import as_object
@@ -62,16 +41,19 @@ from toolbay.errors import (
 )
 from toolbay.types import Json, Progress
 from toolbay.upstream.engine import Budget, Opening, ServerInfo, fresh_for
-from toolbay.upstream.ledger import Entry, Ledger
+from toolbay.upstream.inputs import further
+from toolbay.upstream.ledger import UNDER_WAY, Entry, Ledger
 from toolbay.upstream.logs import quiet
 from toolbay.upstream.process import Child
+from toolbay.upstream.sse import UNREADABLE
+from toolbay.upstream.stamps import CLIENT_INFO, Stamps
+from toolbay.upstream.statuses import REJECTED
 from toolbay.upstream.transports import Line, connect
 
-CLIENT_INFO: Json = {"name": "toolbay", "version": version("toolbay")}
 DISCOVER_TIMEOUT = 12.0
 """Seconds for the probe of a server's era over HTTP: more than connecting may take, so that it is told where that fails."""
-REJECTED = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, -32020, -32021, -32022})
-"""Codes that say, by contract, that a request was refused before anything was done."""
+LIST_PAGES = 100
+"""Pages of tools that are read to learn the headers of one anew."""
 SUBSCRIBED = ("tools", "prompts", "resources")
 RELISTEN_DELAYS = (1.0, 5.0, 30.0)
 """Seconds before a change subscription that ended is asked for again."""
@@ -93,8 +75,8 @@ class Session:
         self._line = line
         self._info = ServerInfo()
         self._progress: dict[int, Callable[[Progress], None]] = {}
-        self._param_headers: dict[str, dict[tuple[str, ...], str]] = {}
         self._roots = [{"uri": Path(root).expanduser().resolve().as_uri(), "name": Path(root).name} for root in opening.config.roots]
+        self._stamps = Stamps(opening.name, self._capabilities())
 
     @property
     def info(self) -> ServerInfo:
@@ -107,22 +89,61 @@ class Session:
     def last_words(self) -> ToolbayError | None:
         return self._line.reason
 
-    async def request(self, method: str, params: Json, *, budget: Budget, on_progress: Callable[[Progress], None] | None = None) -> Json:
-        """See `Engine.request`."""
+    async def request(
+        self,
+        method: str,
+        params: Json,
+        *,
+        budget: Budget,
+        on_progress: Callable[[Progress], None] | None = None,
+        on_sent: Callable[[], None] | None = None,
+    ) -> Json:
+        """See `Engine.request`. What the server asks for meanwhile is part of it, and so is learning a tool's headers anew."""
         if self.died.is_set():
             raise self._lost(sent=False)
         _check(params)
-        params, options = self._stamped(method, params)
-        result = await self._exchange(method, params, options, budget, on_progress)
-        if result.get("resultType") == "input_required":
-            raise CallError("the server asked for more input before it would go on, which this client does not give; the call has not run")
-        if method == "tools/list":
-            result = self._learn_headers(result)
-        return result
+        began, left, rounds, learnt = anyio.current_time(), budget, 0, False
+        while True:
+            stamped, options = self._stamps.request(self._info, method, params)
+            try:
+                result = await self._exchange(method, stamped, options, left, (on_progress, on_sent))
+            except ServerError as error:
+                if error.code != HEADER_MISMATCH or learnt or method != "tools/call" or not self._learns:
+                    raise
+                learnt = True
+                await self._learn_again(str(params.get("name")), _rest(budget, began))
+                left = _rest(budget, began)
+                continue
+            if result.get("resultType") != "input_required":
+                return self._stamps.learn(result) if method == "tools/list" and self._learns else result
+            rounds += 1
+            params, pause = further(params, result, roots=self._roots, rounds=rounds)
+            await anyio.sleep(pause)
+            left = _rest(budget, began)
+
+    @property
+    def _learns(self) -> bool:
+        """Whether parameters of tools go into headers: over HTTP, since 2026-07-28."""
+        return self._info.modern and self._opening.config.type is TransportType.HTTP
+
+    async def _learn_again(self, tool: str, budget: Budget) -> None:
+        """Read the tools anew as far as `tool`: the server says that its headers are not those of its schema (-32020)."""
+        params: Json = {}
+        for _ in range(LIST_PAGES):
+            result = await self.request("tools/list", params, budget=budget)
+            if tool in [as_object(item).get("name") for item in result["tools"]] or not isinstance(result.get("nextCursor"), str):
+                return
+            params = {"cursor": result["nextCursor"]}
 
     async def _exchange(
-        self, method: str, params: Json, options: CallOptions, budget: Budget, on_progress: Callable[[Progress], None] | None = None
+        self,
+        method: str,
+        params: Json,
+        options: CallOptions,
+        budget: Budget,
+        told: tuple[Callable[[Progress], None] | None, Callable[[], None] | None] = (None, None),
     ) -> Json:
+        on_progress, on_sent = told
         entry = self._ledger.open()
         options["request_id"] = entry.id
         started = anyio.current_time()
@@ -130,6 +151,8 @@ class Session:
 
         def written() -> None:
             scope.deadline = min(anyio.current_time() + budget.first, started + budget.ceiling)
+            if on_sent is not None:
+                on_sent()
 
         def progressed(progress: Progress) -> None:
             scope.deadline = min(anyio.current_time() + budget.timeout, started + budget.ceiling)
@@ -140,12 +163,14 @@ class Session:
         self._progress[entry.id] = progressed
         if method == "tools/call":
             params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": entry.id}}
+        under_way = UNDER_WAY.set(entry)
         try:
             with scope:
                 return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
             raise self._judge(error, entry) from error
         finally:
+            UNDER_WAY.reset(under_way)
             self._ledger.close(entry)
             self._progress.pop(entry.id, None)
         # Only the scope's own cancellation gets here: a deadline, or a fault that was noted while no answer could come.
@@ -164,7 +189,7 @@ class Session:
             return self._lost(sent=entry.sent)
         if error.code == PARSE_ERROR and self._opening.config.type is not TransportType.STDIO:
             # The SDK's own words of an answer that it could not read are a validator's dump.
-            return ServerError("its answer is no JSON-RPC message", code=error.code, ran=None)
+            return ServerError(UNREADABLE, code=error.code, ran=True)
         return ServerError(
             _line(error.message, 500, self._opening.safe) or "no message", code=error.code, data=error.data, ran=error.code not in REJECTED
         )
@@ -215,13 +240,9 @@ class Session:
         return True
 
     async def _discover(self, wanted: str) -> None:
-        meta = {PROTOCOL_VERSION_META_KEY: wanted, CLIENT_INFO_META_KEY: CLIENT_INFO, CLIENT_CAPABILITIES_META_KEY: self._capabilities()}
-        options: CallOptions = {
-            "cancel_on_abandon": False,
-            "headers": {MCP_PROTOCOL_VERSION_HEADER: wanted, MCP_METHOD_HEADER: "server/discover"},
-        }
+        params, options = self._stamps.discovery(wanted)
         budget = Budget(timeout=DISCOVER_TIMEOUT, ceiling=DISCOVER_TIMEOUT)
-        result = await self._exchange("server/discover", {"_meta": meta}, options, budget)
+        result = await self._exchange("server/discover", params, options, budget)
         offered = result.get("supportedVersions")
         mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(offered, list) and known in offered]
         if not mutual:
@@ -242,43 +263,6 @@ class Session:
 
     def _capabilities(self) -> Json:
         return {"roots": {}} if self._roots else {}
-
-    def _stamped(self, method: str, params: Json) -> tuple[Json, CallOptions]:
-        """The request as its era wants it: `_meta` and headers (2026-07-28), or the version header alone."""
-        headers = {MCP_PROTOCOL_VERSION_HEADER: self._info.protocol}
-        if not self._info.modern:
-            return params, {"headers": headers}
-        meta = {
-            LOG_LEVEL_META_KEY: "info",
-            **params.get("_meta", {}),
-            PROTOCOL_VERSION_META_KEY: self._info.protocol,
-            CLIENT_INFO_META_KEY: CLIENT_INFO,
-            CLIENT_CAPABILITIES_META_KEY: self._capabilities(),
-        }
-        headers[MCP_METHOD_HEADER] = method
-        name = params.get(NAME_BEARING_METHODS.get(method, ""))
-        if isinstance(name, str):
-            headers[MCP_NAME_HEADER] = encode_header_value(name)
-            if method == "tools/call" and name in self._param_headers:
-                headers.update(mcp_param_headers(self._param_headers[name], as_object(params.get("arguments"))))
-        return {**params, "_meta": meta}, {"headers": headers}
-
-    def _learn_headers(self, result: Json) -> Json:
-        """Which parameters of which tools go into headers as well; tools whose marks are invalid are dropped (2026-07-28)."""
-        if not self._info.modern or self._opening.config.type is not TransportType.HTTP:
-            return result
-        kept: list[Any] = []
-        tools: Any = result.get("tools")
-        for item in tools if isinstance(tools, list) else ():  # pyright: ignore[reportUnknownVariableType]
-            tool = as_object(item)  # pyright: ignore[reportUnknownArgumentType]
-            schema: Any = tool.get("inputSchema")
-            if (reason := find_invalid_x_mcp_header(schema)) is not None:
-                _log.warning("%s: tool %r is left out: %s", self._opening.name, tool.get("name"), reason)
-                continue
-            if found := x_mcp_header_map(schema):
-                self._param_headers[str(tool.get("name"))] = found
-            kept.append(tool)
-        return {**result, "tools": kept}
 
     # -- what the server sends of itself ------------------------------------------------------------------------------
 
@@ -323,7 +307,7 @@ class Session:
         delays = iter(RELISTEN_DELAYS)
         for attempt in itertools.count(1):
             started = anyio.current_time()
-            params, options = self._stamped("subscriptions/listen", {"notifications": wanted})
+            params, options = self._stamps.request(self._info, "subscriptions/listen", {"notifications": wanted})
             options["request_id"] = f"listen-{attempt}"
             try:
                 await self._dispatcher.send_raw_request("subscriptions/listen", params, options)
@@ -332,6 +316,12 @@ class Session:
                     return
             delays = iter(RELISTEN_DELAYS) if anyio.current_time() - started >= RELISTEN_STABLE else delays
             await anyio.sleep(next(delays, RELISTEN_DELAYS[-1]))
+
+
+def _rest(budget: Budget, began: float) -> Budget:
+    """What is left of a budget for what follows in the same request."""
+    spent = anyio.current_time() - began
+    return Budget(timeout=budget.timeout, ceiling=max(budget.ceiling - spent, 0.001), left=max(budget.first - spent, 0.001))
 
 
 def _identity(discovered: Json) -> Json:
@@ -372,7 +362,7 @@ def _check(params: Json) -> None:
 @asynccontextmanager
 async def session(opening: Opening, child: Child | None) -> AsyncGenerator[Session]:
     """A session with the server, greeted and ready. The child of a stdio server is running already and stays its owner's."""
-    ledger, line = Ledger(), Line()
+    ledger, line = Ledger(opening.ids), Line()
     async with connect(opening, child, ledger, line) as (read, write):
         dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(read, write)
         made = Session(opening, dispatcher, ledger, line)

@@ -24,13 +24,16 @@ from toolbay._redact import url as shown_url
 from toolbay.errors import BlockedAddress, ConnectionFailed, ConnectionLost, HandshakeFailed, ServerError, ToolbayError
 from toolbay.net import http
 from toolbay.net.guard import check_redirect, within
-from toolbay.upstream.faults import ERROR_BODY_LIMIT, TooLarge, read, refused_status, unreachable
+from toolbay.upstream.faults import ERROR_BODY_LIMIT, TooLarge, read, unreachable
 from toolbay.upstream.ledger import Ledger
+from toolbay.upstream.statuses import refused_status
 
 EVENT_LIMIT = 32 * 1024 * 1024
 """Bytes of one event."""
 ORDER_PATIENCE = 10.0
 """Seconds that a notification holds back what follows it: a server must not see a request before `initialized`."""
+
+UNREADABLE = "its answer is no JSON-RPC message and could not be read; the call has run"
 
 _log = logging.getLogger("toolbay.upstream")
 _Events: TypeAlias = AsyncGenerator[httpx2.ServerSentEvent]
@@ -139,7 +142,7 @@ class Streams:
         except ValueError:
             known = None
         if isinstance(known, dict):
-            self.ledger.failed(known.get("id"), ServerError("its answer is no JSON-RPC message", ran=None))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+            self.ledger.failed(known.get("id"), ServerError(UNREADABLE, ran=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         return None
 
     async def _write(self, outgoing: MemoryObjectReceiveStream[SessionMessage], endpoint: str) -> None:

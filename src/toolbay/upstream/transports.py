@@ -6,6 +6,7 @@ that the other end is gone, and why.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,20 +17,22 @@ import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from toolbay._lenient import as_object
 from toolbay.config.models import ServerConfig, TransportType
-from toolbay.errors import BadCall, ConnectionLost, ToolbayError
+from toolbay.errors import BadCall, ConnectionLost, ServerError, ToolbayError
 from toolbay.net import http
 from toolbay.net.guard import Policy
 from toolbay.types import Json
 from toolbay.upstream.engine import Opening
 from toolbay.upstream.faults import Faults
-from toolbay.upstream.ledger import Ledger
+from toolbay.upstream.ledger import CANCELLED, Ledger
 from toolbay.upstream.lines import Lines, LineTooLong, Ring
+from toolbay.upstream.pipes import NothingTaken
 from toolbay.upstream.process import Child
-from toolbay.upstream.sse import EVENT_LIMIT
+from toolbay.upstream.sse import EVENT_LIMIT, UNREADABLE
 from toolbay.upstream.sse import Streams as Sse
 
 Incoming: TypeAlias = SessionMessage | Exception
@@ -195,13 +198,13 @@ async def _over_pipes(child: Child, opening: Opening, ledger: Ledger, line: Line
     incoming, read = anyio.create_memory_object_stream[Incoming]()
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](OUTBOX)
     async with incoming, read, write, outgoing, anyio.create_task_group() as group:
-        group.start_soon(_read_lines, child, incoming, stray, line, name=f"{opening.name}: read")
+        group.start_soon(_read_lines, child, incoming, stray, ledger, line, name=f"{opening.name}: read")
         group.start_soon(_write_lines, child, outgoing, ledger, line, name=f"{opening.name}: write")
         yield read, write
         group.cancel_scope.cancel()
 
 
-async def _read_lines(child: Child, incoming: MemoryObjectSendStream[Incoming], stray: Ring, line: Line) -> None:
+async def _read_lines(child: Child, incoming: MemoryObjectSendStream[Incoming], stray: Ring, ledger: Ledger, line: Line) -> None:
     lines = Lines()
     reason: ToolbayError | None = None
     try:
@@ -218,6 +221,7 @@ async def _read_lines(child: Child, incoming: MemoryObjectSendStream[Incoming], 
                     for text in lines.feed(await child.receive()):
                         if (message := _parse(text)) is None:
                             stray.add(text)
+                            ledger.failed(_answers(text), ServerError(UNREADABLE, ran=True))
                         else:
                             await incoming.send(SessionMessage(message))
             except LineTooLong as error:
@@ -244,28 +248,55 @@ def _parse(text: bytes) -> Any:
         return None
 
 
+def _answers(text: bytes) -> object:
+    """The request that a line means to answer, which is no message that can be read; None where it means none."""
+    if b'"id"' not in text:
+        return None
+    try:
+        known = as_object(json.loads(text))
+    except (ValueError, RecursionError):
+        return None
+    return known.get("id") if "method" not in known else None
+
+
 async def _write_lines(child: Child, outgoing: MemoryObjectReceiveStream[SessionMessage], ledger: Ledger, line: Line) -> None:
     async with outgoing:
         async for item in outgoing:
             message = item.message
             request_id = message.id if isinstance(message, JSONRPCRequest) else None
-            if isinstance(request_id, int) and ledger.get(request_id) is None:
+            if not ledger.may_send(request_id):
                 continue  # its caller has left, and was told that it was not sent
+            if (cancelled := _cancelled(message)) is not None and ledger.withdraw(cancelled):
+                continue  # of a request that the server never saw
             try:
                 data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
             except (ValueError, TypeError) as error:
                 ledger.failed(request_id, BadCall(f"it cannot be written as JSON ({type(error).__name__}); nothing was sent"))
                 continue
+            if not child.takes_input:
+                await _end_of_input(child, line)
+                break  # what is not sent by now is lost unsent
             ledger.sent(request_id)
             with anyio.move_on_after(WRITE_TIMEOUT) as scope:
                 try:
                     await child.send(data)
+                except NothingTaken:
+                    ledger.unsent(request_id)
+                    await _end_of_input(child, line)
+                    break
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                     await _end_of_input(child, line)
                     break
             if scope.cancelled_caught:
                 line.dead(ConnectionLost(f"it has not read its input for {WRITE_TIMEOUT:.0f} s"))
                 break
+
+
+def _cancelled(message: Any) -> object:
+    """The request that a message takes back; None where it takes none back."""
+    if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
+        return (message.params or {}).get("requestId")
+    return None
 
 
 async def _end_of_input(child: Child, line: Line) -> None:

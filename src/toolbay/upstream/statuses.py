@@ -1,0 +1,90 @@
+"""What an HTTP error status says of a request: whether it may have been carried out, and when it may be sent again."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import httpx2
+
+from toolbay._redact import url as shown_url
+from toolbay._text import clean, line
+from toolbay.errors import AuthRequired, Busy, ServerError, ToolbayError
+
+REFUSED = frozenset({400, 401, 403, 404, 405, 406, 407, 410, 411, 413, 414, 415, 417, 421, 425, 426, 428, 429, 431})
+"""Statuses that say, by their definition, that a request was refused before it was carried out (RFC 9110, 15.5; RFC 6585; RFC 8470).
+
+Of others nobody knows: proxies answer 408, 499 or 5xx to requests that their server is still at work on.
+"""
+NOT_PROCESSED = frozenset({421, 425})
+"""The request came to the wrong place, or too early: it may be sent again at once."""
+REJECTED = frozenset({-32700, -32600, -32601, -32602, -32020, -32021, -32022})
+"""JSON-RPC codes that say, by contract, that a request was refused before anything was done."""
+ASKS_FOR_PATIENCE = frozenset({*NOT_PROCESSED, 429, 503})
+
+
+def refused_status(status: int, headers: httpx2.Headers, body: str, url: str, safe: Callable[[str], str]) -> ToolbayError:
+    """What an HTTP error status means for a connection or a call. `safe` masks the secrets that a body says back."""
+    where = shown_url(url)
+    said = f": {line(safe(clean(body)), 200)}" if body.strip() and not _is_html(headers) else ""
+    if status in (401, 403):
+        mend = "it wants credentials: set an Authorization header in `headers`" if status == 401 else "access was denied"
+        return AuthRequired(f"{where} answered HTTP {status}, {mend}{said}", retriable=False)
+    if status == 404:
+        return ServerError(f"{where} answered HTTP 404: there is no MCP endpoint at this address{said}", code=404, ran=False)
+    if status == 405:
+        text = f"{where} answered HTTP 405: it does not take this kind of MCP transport; try `type: sse`{said}"
+        return ServerError(text, code=405, ran=False)
+    return refusal(status, headers, f"{where} answered HTTP {status}{patience(headers)}{said}", code=status)
+
+
+def refusal(status: int, headers: httpx2.Headers, text: str, *, code: int, data: object = None, answered: bool = False) -> ServerError:
+    """The error of a request that got this status, in the words of `text`. `answered`: it is the server's own answer to it."""
+    ran = False if status in REFUSED or code in REJECTED else True if answered else None
+    wait = retry_after(headers)
+    if status in NOT_PROCESSED and wait is None:
+        wait = 0.0
+    if wait is not None and status in ASKS_FOR_PATIENCE:
+        return Busy(text, code=code, data=data, retry_after=wait, ran=ran and None)
+    return ServerError(text, code=code, data=data, ran=ran)
+
+
+def retry_after(headers: httpx2.Headers) -> float | None:
+    """Seconds that a server asks to wait (RFC 9110, 10.2.3): as a number or as a date; None where it says nothing that can be read."""
+    given = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", given):
+        return float(given)
+    until = _date(given)
+    if until is None:
+        return None
+    # By the server's own clock, where it says what that shows.
+    now = _date(headers.get("date", "")) or datetime.now(UTC)
+    return max((until - now).total_seconds(), 0.0)
+
+
+def patience(headers: httpx2.Headers) -> str:
+    """How long a server asks to wait, in parentheses; nothing where it does not."""
+    wait = retry_after(headers)
+    return "" if not wait else f" (it asks to wait {in_words(wait)})"
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+
+
+def in_words(seconds: float) -> str:
+    """A time to wait, for people: `7 s`, `5 h`, `3650 days`."""
+    if seconds < 2 * 3600:
+        return f"{math.ceil(seconds)} s"
+    return f"{math.ceil(seconds / 3600)} h" if seconds < 2 * 86_400 else f"{math.ceil(seconds / 86_400)} days"
+
+
+def _is_html(headers: httpx2.Headers) -> bool:
+    return "html" in headers.get("content-type", "").lower()
