@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+from cli.terminals import toolbay
 from support import servers
 from toolbay import App, Outcome, ServerConfig, load, parse
 
@@ -51,6 +53,16 @@ def test_the_example_configuration_is_read_without_complaint(monkeypatch: pytest
     assert config.problems == ()
     assert sorted(config.tools.mcp_servers) == ["files", "time", "tracker"]
     assert all(isinstance(entry, ServerConfig) for entry in config.tools.mcp_servers.values())
+
+
+def test_the_examination_that_the_readme_shows_is_what_comes_of_it(tmp_path: Path) -> None:
+    """TRA-3, TRA-8: `toolbay doctor` on two servers that fail; times, process ids and the interpreter's place are each machine's own."""
+    shutil.copy(EXAMPLES / "broken.yaml", tmp_path / "toolbay.yaml")
+    done = toolbay("doctor", cwd=tmp_path)
+    assert done.returncode == 3
+    shown = (EXAMPLES / "doctor.txt").read_text()
+    own = re.compile(r"\b\d\.\d\d s|pid \d+|\| \S*python3\S*: ")
+    assert own.sub("", done.stdout) == own.sub("", shown)
 
 
 @pytest.mark.anyio
