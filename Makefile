@@ -1,10 +1,11 @@
 # make test   set up everything and run every check and test      make run    set up and show the demo
-# make check  the checks without the tests                        make lock   write the lock files anew
+# make check  the checks without the tests                        make soak   a random walk over all faults, for minutes
+# make lock   write the lock files anew
 # make setup  only the set-up                                     make clean  remove what the set-up made
 #
 # Needs Python 3.11 or newer, and Node.js 20 or newer with npm. uv is used where it is installed; without it, venv and pip do the same.
 
-.PHONY: test run check setup lock clean
+.PHONY: test run check setup soak lock clean
 .DELETE_ON_ERROR:
 
 test: setup
@@ -26,6 +27,10 @@ setup: .venv/.stamp .venv-mcp1/.stamp tools/node_modules/.stamp tests/servers/no
 
 %/node_modules/.stamp: %/package.json %/package-lock.json
 	@sh scripts/node_env.sh $*
+
+# SOAK_SECONDS: how long; SOAK_SEED: which walk (printed, to walk it again).
+soak: setup
+	@SOAK_SECONDS=$${SOAK_SECONDS:-180} .venv/bin/python -m pytest tests/faults/test_walk.py
 
 lock:
 	@sh scripts/lock.sh

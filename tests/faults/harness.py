@@ -81,13 +81,13 @@ class Bay:
         self.servers = {name: self._entry(name, entry) for name, entry in servers.items()}
         self._settings = settings
         self._healthy = self._entry(HEALTHY, raw())
-        self.app = App(self._config(just_healthy=True))
+        self.app = App(self._config({}))
         self.heard: list[Event] = []
         self.results: list[tuple[str, str, str, ToolResult]] = []
         """Server, tool, id and result of every call that came back."""
         self.cut: Counter[tuple[str, str]] = Counter()
         """Calls that were cancelled, by server and tool: each may have had its effect."""
-        self.counted: Callable[[str], Counter[str]] = self._lines
+        self.counted: Callable[[str], Counter[str]] = self.lines
         """Effects by tool, as the server of that name counted them; give another one for servers that write no file."""
         self.quiet = Figures()
 
@@ -97,11 +97,11 @@ class Bay:
         told = {MARK: self.mark, "RAW_EFFECTS": str(self.folder / f"{name}.effects"), "RAW_STARTS": str(self.folder / f"{name}.starts")}
         return {**entry, "env": {**entry.get("env", {}), **told, **({} if name == HEALTHY else {"FAULT_SECRET": SECRET})}}
 
-    def _config(self, *, just_healthy: bool = False) -> Any:
-        servers = {HEALTHY: self._healthy} if just_healthy else {HEALTHY: self._healthy, **self.servers}
-        return parse({"mcpServers": servers, **self._settings})
+    def _config(self, servers: Mapping[str, Entry]) -> Any:
+        return parse({"mcpServers": {HEALTHY: self._healthy, **servers}, **self._settings})
 
-    def _lines(self, server: str) -> Counter[str]:
+    def lines(self, server: str) -> Counter[str]:
+        """Effects that a program wrote down."""
         file = self.folder / f"{server}.effects"
         return Counter(file.read_text().split("\n")[:-1] if file.exists() else ())
 
@@ -109,7 +109,11 @@ class Bay:
 
     async def start(self) -> None:
         """Start the faulty servers, and wait until they are settled (or 15 s)."""
-        await self.app.reload(self._config())
+        await self.reload(self.servers)
+
+    async def reload(self, servers: Mapping[str, Entry]) -> None:
+        """Go on with these beside the healthy one; they are entries of `self.servers`, changed or left out."""
+        await self.app.reload(self._config(servers))
 
     async def call(self, tool: str, arguments: Json | None = None, *, server: str = FAULTY, **more: Any) -> ToolResult:
         """Call a tool as the agent would. Its result is judged when the case ends."""
