@@ -98,7 +98,8 @@ async def test_a_server_over_http_serves_until_the_one_in_its_place_is_ready(tmp
             server.gate.set()
         assert [answer.text for answer in answers] == ["old"]
         assert versions(server, "tools/call") == ["1", "2"]
-        await eventually(lambda: server.methods["DELETE"] == 1, "the end of the old session")
+        await eventually(lambda: len(made.fleet._berths._running) == 1, "the end of the old connection")
+        assert server.methods["DELETE"] == 1
         assert made.flickers == []
         assert made.states("s") == ["connecting", "ready", "connecting", "ready"], "the old one's end is no news"
 
@@ -133,7 +134,7 @@ async def test_a_new_one_that_cannot_be_reached_takes_the_place_all_the_same(tmp
 async def test_a_call_that_does_not_end_keeps_the_old_connection_for_so_long_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LIF-1, LIF-4, CAL-3: then it is told what is known of it."""
     monkeypatch.setattr(berths, "DRAIN", 0.2)
-    async with RawHttp() as server, bay(tmp_path, s=version(server, 1)) as made:
+    async with RawHttp() as server, bay(tmp_path, s=version(server, 1, tool_timeout=3600, max_timeout=3600)) as made:
         server.steps["note"] = [Step(kind="silence", effect=True)]
         answers: list[ToolResult] = []
         async with anyio.create_task_group() as group:
