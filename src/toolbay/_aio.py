@@ -21,6 +21,18 @@ async def first_of(*events: anyio.Event) -> None:
             group.start_soon(wait, event, name="first_of")
 
 
+async def first_finished(*waits: Callable[[], Awaitable[object]]) -> None:
+    """Return as soon as one of `waits` does; the others are cancelled."""
+    async with anyio.create_task_group() as group:
+
+        async def run(wait: Callable[[], Awaitable[object]]) -> None:
+            await wait()
+            group.cancel_scope.cancel()
+
+        for wait in waits:
+            group.start_soon(run, wait, name="first_finished")
+
+
 async def bounded(seconds: float, clean_up: Callable[[], Awaitable[object]]) -> bool:
     """Run `clean_up` to its end even while cancelled, but for `seconds` at the most. True where it ended in time."""
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + seconds) as scope:

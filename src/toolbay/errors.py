@@ -13,6 +13,7 @@
     │   ├── ServerError(code)       the server answered with a JSON-RPC error
     │   │   └── Busy(retry_after)   it did not take the call, and may be asked again (HTTP 421, 425, 429, 503)
     │   ├── BadCall                 the call was wrong before it was sent
+    │   ├── Crowded                 too many calls wait for this server: nothing was sent
     │   └── CallTimeout(sent)       no answer in time
     ├── ModelError                  the language model could not be asked, or answered nonsense
     ├── NotAnswered                 a message on the bus got no answer
@@ -106,6 +107,10 @@ class Busy(ServerError):
 
 class BadCall(CallError):
     """A call was wrong before anything was sent: an unknown tool, or arguments that do not fit."""
+
+
+class Crowded(CallError):
+    """More calls wait for one server than its configuration lets wait: nothing was sent."""
 
 
 class CallTimeout(CallError):

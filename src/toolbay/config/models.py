@@ -79,6 +79,15 @@ class ServerConfig(Section):
     """Seconds that a call may take while progress keeps arriving."""
     startup_timeout: float = Field(default=30.0, gt=0)
     """Seconds from start to ready. `npx` and `uvx` may download a package first."""
+    max_concurrent: int = Field(default=100, ge=1)
+    """Calls that are under way at once; further ones wait for their turn, within their own time."""
+    max_queued: int = Field(default=5_000, ge=0)
+    """Calls that may wait for their turn; what is over fails at once."""
+    ping_interval: float = Field(default=0.0, ge=0)
+    """Seconds of silence after which the server is asked whether it lives, and in which it must answer. 0: it is not asked.
+
+    A server that does one thing at a time must answer within this time of a call that took too long.
+    """
     enabled_tools: tuple[str, ...] = ("*",)
     """Which tools are offered: own names, wrapped names, glob patterns. Empty: none."""
     disabled_tools: tuple[str, ...] = ()

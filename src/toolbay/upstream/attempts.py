@@ -45,13 +45,13 @@ async def at_most_once(
         the earlier one's error, for that is what a caller must know.
     """
     started = anyio.current_time()
-    deadline = started + budget.timeout
+    deadline = started + budget.first
     may_have_run: ToolbayError | None = None
     for attempt in range(1, ATTEMPTS + 1):
         engine: Engine | None = None
         try:
             engine = await ready(deadline)
-            return await send(engine, _rest(budget, started))
+            return await send(engine, budget.after(anyio.current_time() - started))
         except ToolbayError as error:
             if outcome_of(error) is not Outcome.NOT_EXECUTED:
                 may_have_run = error
@@ -73,9 +73,3 @@ def _allowed(error: ToolbayError, repeat: Repeat, patience: float) -> bool:
         in_time = error.retry_after <= min(patience, LONGEST_WAIT)
         return in_time and (repeat is Repeat.ALL or (repeat is Repeat.NOT_RUN and error.ran is False))
     return False
-
-
-def _rest(budget: Budget, started: float) -> Budget:
-    """What is left of a budget that began to run at `started`."""
-    spent = anyio.current_time() - started
-    return Budget(timeout=budget.timeout, ceiling=max(budget.ceiling - spent, 0.001), left=max(budget.timeout - spent, 0.001))

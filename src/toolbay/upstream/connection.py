@@ -15,20 +15,22 @@ from dataclasses import replace
 
 import anyio
 
-from toolbay._aio import first_of
+from toolbay._aio import first_finished, first_of
 from toolbay._text import clean, excerpt, line
 from toolbay.config.models import ServerConfig
 from toolbay.errors import AuthRequired, CallTimeout, ConnectionLost, ToolbayError
-from toolbay.events import Events, ServerChanged, ServerLog
+from toolbay.events import Events, Notice, ServerChanged, ServerLog
 from toolbay.types import Json, Progress, Subject
 from toolbay.upstream import listing as listings
 from toolbay.upstream.attempts import Repeat, at_most_once
 from toolbay.upstream.breaker import Breaker
 from toolbay.upstream.engine import Budget, Diagnostics, Engine, OpenEngine, Opening, ServerInfo
 from toolbay.upstream.engines import official
-from toolbay.upstream.failures import explain, last_reason, may_come_back, unavailable
+from toolbay.upstream.failures import explain, last_reason, may_come_back, pollution, unavailable
 from toolbay.upstream.listing import Listing, Refresh
+from toolbay.upstream.pulse import until_silent
 from toolbay.upstream.state import ABSENT, SETTLED, Happening, State, after
+from toolbay.upstream.turns import Turns
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that leaving an engine may take (I7)."""
@@ -88,13 +90,14 @@ class Connection:
         self._changed = anyio.Event()
         self._refresh = Refresh(name, self.safe)
         self._ids = itertools.count(1)
-        self._under_way = 0
-        self._idle = anyio.Event()
+        self._turns = Turns(name)
         self._closed = anyio.Event()
+        self._strayed = _once(lambda text: events.publish(Notice(server=name, text=pollution(text, safe), aside=True)))
         self._opening: anyio.CancelScope | None = None
         self._breaker = Breaker()
         self._retry_at: float | None = None
         self._tried = False
+        self._silence: ConnectionLost | None = None
 
     # -- what others may ask ------------------------------------------------------------------------------------------
 
@@ -132,11 +135,8 @@ class Connection:
         self.on_listing = self.on_change = lambda: None
 
     async def wait_idle(self) -> None:
-        """Return when no request is under way."""
-        while self._under_way:
-            if self._idle.is_set():
-                self._idle = anyio.Event()
-            await self._idle.wait()
+        """Return when no call is under way."""
+        await self._turns.wait_idle()
 
     async def wait_closed(self) -> None:
         await self._closed.wait()
@@ -165,6 +165,7 @@ class Connection:
         Raises:
             ConnectionFailed: the server is not there, and the next attempt to bring it back, if any, lies past the deadline.
             BadCall: `admit` said no.
+            Crowded: too many calls wait for their turn (`maxQueued`); one that waited for its turn too long is a CallTimeout.
             ConnectionLost, CallTimeout, ServerError, CallError: as `Engine.request`.
         """
 
@@ -174,15 +175,15 @@ class Connection:
             return engine
 
         async def send(engine: Engine, left: Budget) -> Json:
-            self._under_way += 1
-            try:
-                return await engine.request(method, params, budget=left, on_progress=on_progress, on_sent=on_sent)
-            finally:
-                self._under_way -= 1
-                if not self._under_way:
-                    self._idle.set()
+            return await engine.request(method, params, budget=left, on_progress=on_progress, on_sent=on_sent)
 
-        return await at_most_once(ready, send, self._left, budget=budget, repeat=repeat)
+        began = anyio.current_time()
+        config, turns = self.config, self._turns
+        await turns.take(at_once=config.max_concurrent, in_line=config.max_queued, deadline=began + budget.first)
+        try:
+            return await at_most_once(ready, send, self._left, budget=budget.after(anyio.current_time() - began), repeat=repeat)
+        finally:
+            turns.leave(at_once=self.config.max_concurrent)
 
     async def _ready(self, deadline: float) -> Engine:
         patience = max(deadline - anyio.current_time(), 0.0)
@@ -230,6 +231,7 @@ class Connection:
         started = anyio.current_time()
         ready_at: float | None = None
         self.starts += 1
+        self._silence = None
         # One scope around the session's whole life: scopes must end in the order of their beginning, and the engine's own
         # begin inside this one. Its deadline is the start's at first, then none, then the close's.
         scope = self._opening = anyio.CancelScope(deadline=started + self.config.startup_timeout)
@@ -248,7 +250,7 @@ class Connection:
                     self.listing, self.remembered, self._tried = listing, False, False
                     self._to(Happening.CONNECTED)
                     _tell(self.name, self.on_listing)
-                    if (denied := await self._refresh.during(engine, self._stop, took=self._took)) is not None:
+                    if (denied := await self._attend(engine)) is not None:
                         await self._dismiss(engine, denied)
                     died = engine
                     scope.deadline = anyio.current_time() + CLOSE_TIMEOUT
@@ -263,12 +265,33 @@ class Connection:
         else:
             self._lost(died, failure, ready_for=anyio.current_time() - ready_at)
 
+    async def _attend(self, engine: Engine) -> AuthRequired | None:
+        """Stay while the server lives; the refusal, where it wants credentials."""
+        denied: AuthRequired | None = None
+        async with anyio.create_task_group() as group:
+
+            async def listen() -> None:
+                self._silence = await until_silent(engine, lambda: self.config.ping_interval, busy=self._is_busy, heard=self._heard)
+                group.cancel_scope.cancel()
+
+            group.start_soon(listen, name=f"{self.name}: pulse")
+            denied = await self._refresh.during(engine, self._stop, took=self._took)
+            group.cancel_scope.cancel()
+        return denied
+
+    def _is_busy(self) -> bool:
+        return self._turns.under_way > 0
+
+    def _heard(self) -> float:
+        return max(self.diagnostics.heard(), self._turns.last)
+
     def _opened(self) -> Opening:
         return Opening(
             name=self.name,
             config=self.config,
             environ=self._environ,
             on_notification=self._notified,
+            on_stray=self._strayed,
             diagnostics=self.diagnostics,
             ids=self._ids,
             safe=self.safe,
@@ -276,10 +299,8 @@ class Connection:
 
     async def _dismiss(self, engine: Engine, denied: AuthRequired) -> None:
         """Let nobody in any more, and whoever is in finish."""
-        self._idle = anyio.Event()
         self._failed(denied, timed_out=False)
-        if self._under_way:
-            await first_of(self._stop, engine.died, self._idle)
+        await first_finished(self._turns.wait_idle, self._stop.wait, engine.died.wait)
 
     def _took(self, listing: Listing) -> None:
         self.listing = listing
@@ -292,7 +313,8 @@ class Connection:
             self._events.publish(_said(self, params))
 
     def _lost(self, died: Engine | None, failure: BaseException | None, *, ready_for: float) -> None:
-        reason = last_reason(self.name, died.last_words() if died is not None else None, failure, self.safe)
+        words = self._silence or (died.last_words() if died is not None else None)
+        reason = last_reason(self.name, words, failure, self.safe)
         self.error = ConnectionLost(self.safe(f"{self.name} went away{f': {reason}' if reason else ''}"), server=self.name)
         self._to(self._follows(ready_for))
 
@@ -330,6 +352,17 @@ class Connection:
             _tell(self.name, self.on_listing)
         if self.state is not before:
             self._events.publish(_told(self))
+
+
+def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """`tell` for the first time that it is called, and nothing from then on."""
+    remaining = [tell]
+
+    def told(text: str) -> None:
+        if remaining:
+            remaining.pop()(text)
+
+    return told
 
 
 def _said(connection: Connection, params: Json) -> ServerLog:

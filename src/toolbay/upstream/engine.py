@@ -63,6 +63,11 @@ class Budget:
         """Seconds until the first progress."""
         return min(self.timeout if self.left is None else self.left, self.ceiling)
 
+    def after(self, seconds: float) -> Budget:
+        """What is left of it once `seconds` have passed without a request on its way; a moment at the least."""
+        left = self.first - seconds
+        return Budget(timeout=self.timeout, ceiling=max(self.ceiling - seconds, 0.001), left=max(left, 0.001))
+
 
 @dataclass(kw_only=True, slots=True)
 class Diagnostics:
@@ -70,6 +75,8 @@ class Diagnostics:
 
     pid: int | None = None
     stderr: Callable[[], tuple[str, ...]] = tuple
+    heard: Callable[[], float] = lambda: float("-inf")
+    """When its last message came, on the loop's clock."""
     stray: Callable[[], tuple[str, ...]] = tuple
     """The last lines on stdout that were no protocol messages (TRA-7)."""
     spawned: float | None = None
@@ -92,6 +99,8 @@ class Opening:
     on_notification: Callable[[str, Json], None] = lambda _method, _params: None
     """Called in the order of arrival; must be quick and must not raise."""
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    on_stray: Callable[[str], None] = lambda _line: None
+    """Called with the first line of a program's output that was no message; the rest is in the diagnostics."""
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """Numbers of requests. A server's sessions share them: what is sent again must have a new one, in a new session too."""
     safe: Callable[[str], str] = str

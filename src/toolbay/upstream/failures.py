@@ -19,6 +19,9 @@ from toolbay.errors import (
 )
 from toolbay.upstream.engine import Diagnostics
 
+_FOR_GOOD = frozenset({-32600, -32601, -32602, -32022})
+"""Codes of answers that the same request will always get: invalid, unknown, wrong parameters, no version in common."""
+
 _log = logging.getLogger("toolbay.upstream")
 
 
@@ -43,12 +46,16 @@ def explain(
         return kind(safe(text), server=name)
     if isinstance(cause, ConnectionFailed):
         return type(cause)(
-            safe(f"{name} could not be started: {cause}" if isinstance(cause, LaunchFailed) else f"{name}: {cause}"),
+            safe(
+                (f"{name} could not be started: {cause}" if isinstance(cause, LaunchFailed) else f"{name}: {cause}")
+                + _polluted(diagnostics, safe)
+            ),
             server=name,
             retriable=cause.retriable,
         )
     if isinstance(cause, CallError):
-        return HandshakeFailed(safe(f"{name} refused the handshake: {cause}{_polluted(diagnostics, safe)}"), server=name)
+        text = safe(f"{name} refused the handshake: {cause}{_polluted(diagnostics, safe)}")
+        return HandshakeFailed(text, server=name, retriable=getattr(cause, "code", 0) not in _FOR_GOOD)
     if cause is not None:
         return type(cause)(safe(f"{name}: {cause}"))
     if failure is not None:
@@ -108,9 +115,14 @@ def _said(diagnostics: Diagnostics, safe: Callable[[str], str]) -> str:
     return (f"; its last words on stderr: {excerpt(lines, 500)}" if lines else "") + _polluted(diagnostics, safe)
 
 
+def pollution(text: str, safe: Callable[[str], str]) -> str:
+    """What is wrong with a server that writes `text` to its standard output."""
+    shown = line(safe(clean(text)), 100)
+    return f"it writes lines to stdout that are no protocol messages, such as {shown!r}: it must log to stderr"
+
+
 def _polluted(diagnostics: Diagnostics, safe: Callable[[str], str]) -> str:
     lines = diagnostics.stray()
     if not lines:
         return ""
-    shown = line(safe(clean(lines[0])), 100)
-    return f"; it writes lines to stdout that are no protocol messages, such as {shown!r}: it must log to stderr"
+    return f"; {pollution(lines[0], safe)}"
