@@ -201,9 +201,8 @@ class Session:
             return ConnectionLost(str(fault), server=self._opening.name, sent=entry.sent)
         return fault
 
-    def _lost(self, *, sent: bool) -> ConnectionLost:
-        reason = self._line.reason
-        return ConnectionLost(str(reason) if reason else "the connection was closed", server=self._opening.name, sent=sent)
+    def _lost(self, *, sent: bool) -> ConnectionLost | ConnectionFailed:
+        return _gone(self._line.reason, self._opening.name, sent=sent, greeted=bool(self._info.protocol))
 
     # -- the handshake ------------------------------------------------------------------------------------------------
 
@@ -316,6 +315,13 @@ class Session:
                     return
             delays = iter(RELISTEN_DELAYS) if anyio.current_time() - started >= RELISTEN_STABLE else delays
             await anyio.sleep(next(delays, RELISTEN_DELAYS[-1]))
+
+
+def _gone(reason: ToolbayError | None, server: str, *, sent: bool, greeted: bool) -> ConnectionLost | ConnectionFailed:
+    """What a request met whose session is over, for `reason`. An error of its own for each."""
+    if isinstance(reason, ConnectionFailed) and not greeted:
+        return type(reason)(str(reason), server=server, retriable=reason.retriable)
+    return ConnectionLost(str(reason) if reason else "the connection was closed", server=server, sent=sent)
 
 
 def _rest(budget: Budget, began: float) -> Budget:

@@ -15,14 +15,13 @@ from typing import Any, Self, TypeAlias
 import anyio
 import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from toolbay._lenient import as_object
 from toolbay.config.models import ServerConfig, TransportType
-from toolbay.errors import BadCall, ConnectionLost, ServerError, ToolbayError
+from toolbay.errors import BadCall, ConnectionLost, HandshakeFailed, ServerError, ToolbayError
 from toolbay.net import http
 from toolbay.net.guard import Policy
 from toolbay.types import Json
@@ -32,8 +31,9 @@ from toolbay.upstream.ledger import CANCELLED, Ledger
 from toolbay.upstream.lines import Lines, LineTooLong, Ring
 from toolbay.upstream.pipes import NothingTaken
 from toolbay.upstream.process import Child
-from toolbay.upstream.sse import EVENT_LIMIT, UNREADABLE
 from toolbay.upstream.sse import Streams as Sse
+from toolbay.upstream.streamable import Streams as Streamable
+from toolbay.upstream.streams import UNREADABLE
 
 Incoming: TypeAlias = SessionMessage | Exception
 Streams: TypeAlias = tuple[Any, Any]
@@ -43,6 +43,8 @@ WRITE_TIMEOUT = 60.0
 """Seconds that a child may leave its input unread before it counts as stuck."""
 OUTBOX = 1024
 """Messages that wait for a child to read them, so that a caller's cancellation never waits for a full pipe."""
+NOISE_LIMIT = 1 << 20
+"""Bytes of text that a child may write before its first message: banners have some hundred. What writes more is no server."""
 LAST_BYTES = 0.5
 """Seconds in which a dead child's output is still read; a grandchild may hold the pipe open for ever."""
 
@@ -53,11 +55,38 @@ class Line:
 
     died: anyio.Event = field(default_factory=anyio.Event)
     reason: ToolbayError | None = None
+    heard: float = float("-inf")
+    """When the last message came."""
 
     def dead(self, reason: ToolbayError | None) -> None:
         if self.reason is None:
             self.reason = reason
         self.died.set()
+
+
+class Stray:
+    """What a child writes that is no message: kept, told once, and the end where it is all that it writes (TRA-7)."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._ring = Ring(safe=opening.safe)
+        self._on_first = opening.on_stray
+        self._size = 0
+        self.spoken = False
+        """Whether a message came: from then on, any amount is passed over."""
+        opening.diagnostics.stray = lambda: self._ring.lines
+
+    def add(self, text: bytes) -> None:
+        """Take one line.
+
+        Raises:
+            HandshakeFailed: it is too much, and no message came before it.
+        """
+        self._ring.add(text)
+        if not self._size:
+            self._on_first(text.decode("utf-8", "replace"))
+        self._size += len(text)
+        if not self.spoken and self._size > NOISE_LIMIT:
+            raise HandshakeFailed("it writes no MCP but other text to stdout: is its command right?", retriable=False)
 
 
 class Watched:
@@ -77,6 +106,7 @@ class Watched:
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             self._line.dead(None)
             raise
+        self._line.heard = anyio.current_time()
         if isinstance(item, SessionMessage) and isinstance(item.message, (JSONRPCResponse, JSONRPCError)):
             # The SDK takes "7" for 7, as other clients do; what it hands to a caller must count as an answer here too.
             given = item.message.id
@@ -145,6 +175,7 @@ class Overheard:
 async def connect(opening: Opening, child: Child | None, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
     """The streams of the server's transport. For stdio the child is already running and is not ended here."""
     config = opening.config
+    opening.diagnostics.heard = lambda: line.heard
     if child is not None:
         opened = _over_pipes(child, opening, ledger, line)
     elif config.type is TransportType.SSE:
@@ -166,7 +197,7 @@ async def _over_http(opening: Opening, ledger: Ledger, line: Line) -> AsyncGener
 
     async with (
         http.client(headers=config.headers, wrap=wrap, policy=_policy(config)) as client,
-        streamable_http_client(config.url, http_client=client, max_sse_event_size=EVENT_LIMIT) as streams,
+        Streamable(client=client, url=config.url, ledger=ledger, gone=line.died.is_set).open() as streams,
     ):
         yield streams
 
@@ -193,8 +224,7 @@ async def _over_sse(opening: Opening, ledger: Ledger, line: Line) -> AsyncGenera
 @asynccontextmanager
 async def _over_pipes(child: Child, opening: Opening, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
     child.stderr.safe = opening.safe
-    stray = Ring(safe=opening.safe)
-    opening.diagnostics.stray = lambda: stray.lines
+    stray = Stray(opening)
     incoming, read = anyio.create_memory_object_stream[Incoming]()
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](OUTBOX)
     async with incoming, read, write, outgoing, anyio.create_task_group() as group:
@@ -204,7 +234,7 @@ async def _over_pipes(child: Child, opening: Opening, ledger: Ledger, line: Line
         group.cancel_scope.cancel()
 
 
-async def _read_lines(child: Child, incoming: MemoryObjectSendStream[Incoming], stray: Ring, ledger: Ledger, line: Line) -> None:
+async def _read_lines(child: Child, incoming: MemoryObjectSendStream[Incoming], stray: Stray, ledger: Ledger, line: Line) -> None:
     lines = Lines()
     reason: ToolbayError | None = None
     try:
@@ -223,7 +253,10 @@ async def _read_lines(child: Child, incoming: MemoryObjectSendStream[Incoming], 
                             stray.add(text)
                             ledger.failed(_answers(text), ServerError(UNREADABLE, ran=True))
                         else:
+                            stray.spoken = True
                             await incoming.send(SessionMessage(message))
+            except HandshakeFailed as error:
+                reason = error
             except LineTooLong as error:
                 reason = ConnectionLost(f"its output cannot be followed: {error}")
             except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
