@@ -16,7 +16,6 @@ from toolbay._redact import mask
 from toolbay.errors import CallError, ConnectionFailed, ConnectionLost
 from toolbay.events import Event, Events, ServerChanged
 from toolbay.types import Hints, Json, Kind, Progress
-from toolbay.upstream.attempts import Repeat
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import Budget, OpenEngine
 from toolbay.upstream.engines import official
@@ -60,10 +59,10 @@ class Link:
         repeatable: bool = False,
         **more: Any,
     ) -> str:
-        """The text of a result; the errors of `Connection.request`. `repeatable`: whatever the configuration says of it."""
+        """The text of a result; the errors of `Connection.request`. `repeatable`: a trusted server says that it only reads."""
         params = {"name": tool, "arguments": arguments or {}}
-        key = Key(self.connection.name, Kind.TOOL, tool)
-        repeat = Repeat.ALL if repeatable else repeat_of(self.connection.config, key, Hints())
+        config = self.connection.config.model_copy(update={"trusted": repeatable})
+        repeat = repeat_of(config, Key(self.connection.name, Kind.TOOL, tool), Hints(read_only=repeatable))
         budget = Budget(timeout=patience, ceiling=ceiling)
         result = await self.connection.request("tools/call", params, budget=budget, repeat=repeat, **more)
         return "\n".join(block.get("text", "") for block in result["content"])

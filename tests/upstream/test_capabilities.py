@@ -101,27 +101,58 @@ async def test_progress_and_the_servers_own_timeout_reach_a_call(tmp_path: Path)
         assert (await server.call("slow", {"steps": 4, "seconds": 0.15}, on_progress=progress.append)).text == "4 steps"
         assert [step.message for step in progress] == ["step 1", "step 2", "step 3", "step 4"]
         with pytest.raises(
-            CallTimeout, match=r"the tool 'slow' of s failed: it gave no answer.*the server was told to stop. It may have taken"
+            CallTimeout, match=r"the tool 'slow' of s failed: it gave no answer.*The server was told to stop. It may have taken"
         ):
             await server.call("slow", {"steps": 1, "seconds": 3})
         assert (await server.call("echo", {"text": "on"})).text == "on"
 
 
-async def test_the_servers_hints_decide_what_is_repeated(tmp_path: Path) -> None:
-    """CAL-3: `readOnlyHint` is; nothing said is not, and the model is told what that means."""
+DYING = ("--die-on", "note", "--die-on", "echo", "--die-once")
+
+
+@pytest.mark.parametrize(
+    ("policy", "tool", "repeated"),
+    [
+        ({"trusted": True}, "echo", True),
+        ({"trusted": True}, "note", False),
+        ({}, "echo", False),
+        ({"trusted": True, "retry": "never"}, "echo", False),
+        ({"retry": "always"}, "note", True),
+        ({"retry": {"note": "always"}}, "note", True),
+        ({"retry": {"note": "always"}}, "echo", False),
+        ({"retry": {"mcp_s_*": "always", "note": "never"}}, "note", False),
+        ({"retry": {"mcp_s_*": "always", "note": "never"}}, "echo", True),
+        ({"trusted": True, "retry": {"note": "always"}}, "echo", True),
+    ],
+)
+async def test_what_is_repeated_is_said_by_the_user_or_by_a_trusted_server(
+    policy: dict[str, Any], tool: str, repeated: bool, tmp_path: Path
+) -> None:
+    """CAL-3: the configuration's word, then `readOnlyHint` of a trusted server (`echo` has it), else never; the model is told."""
     effects = tmp_path / "effects"
-    faults = ("--effects", effects, "--die-on", "note", "--die-on", "echo", "--die-once", tmp_path / "died")
-    async with made(raw(*faults), tmp_path) as (server, _):
-        assert server.tools[Kind.TOOL, "echo"].hints.read_only
-        assert not server.tools[Kind.TOOL, "note"].hints.read_only
-        assert (await server.call("echo", {"text": "twice"})).text == "twice"
-        (tmp_path / "died").unlink()
-        with pytest.raises(
-            ConnectionLost, match=r"lost after the tool 'note' was called: .*exit code 7.*It may have taken effect"
-        ) as caught:
-            await server.call("note")
-        assert caught.value.sent
-    assert effects.read_text().split() == ["echo", "echo", "note"]
+    async with made(raw("--effects", effects, *DYING, tmp_path / "died"), tmp_path, **policy) as (server, _):
+        if repeated:
+            assert (await server.call(tool, {"text": "twice"})).text == "twice"
+        else:
+            with pytest.raises(ConnectionLost, match=r"was called: .*exit code 7.*It may have taken effect") as caught:
+                await server.call(tool)
+            assert caught.value.sent
+    assert effects.read_text().split() == [tool] * (2 if repeated else 1)
+
+
+async def test_a_call_carries_one_idempotency_key_for_all_its_attempts_and_each_attempt_an_id_of_its_own(tmp_path: Path) -> None:
+    """CAL-3: the key of a call is in `_meta`, the same in a repetition, another in another call; nothing else carries one."""
+    seen = tmp_path / "seen"
+    async with made(raw("--journal", seen, *DYING, tmp_path / "died"), tmp_path, retry="always") as (server, _):
+        await server.call("note")
+        await server.call("note")
+    messages = [json.loads(line) for line in seen.read_text().splitlines()]
+    calls = [message for message in messages if message["method"] == "tools/call"]
+    first, again, other = [call["params"]["_meta"]["io.toolbay/idempotencyKey"] for call in calls]
+    assert first == again != other
+    ids = [message["id"] for message in messages if "id" in message]
+    assert len(ids) == len(set(ids)) == 7, "initialize, list and call; initialize, list and two calls"
+    assert all("_meta" not in message.get("params", {}) for message in messages if message not in calls)
 
 
 async def test_a_call_to_a_server_that_was_given_up_says_that_it_was_not_called(tmp_path: Path) -> None:
