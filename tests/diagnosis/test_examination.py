@@ -87,6 +87,14 @@ async def test_a_module_that_the_interpreter_lacks_is_named() -> None:
     assert f"{sys.executable} -m pip install" in finding.mend
 
 
+async def test_the_environment_that_has_the_module_is_named(tmp_path: Path) -> None:
+    """TRA-8: the wrong interpreter, and the right one: a virtual environment in the folder of the server."""
+    (tmp_path / ".venv" / "lib" / "python3.11" / "site-packages" / "mcp_server_of_a_project").mkdir(parents=True)
+    right = program(tmp_path / ".venv" / "bin" / "python")
+    finding = the_error(await only({**stdio(sys.executable, "-m", "mcp_server_of_a_project"), "cwd": str(tmp_path)}))
+    assert f"{right} has it: write that as `command`" in finding.mend
+
+
 @pytest.mark.node
 async def test_a_script_that_node_does_not_find_is_named() -> None:
     """TRA-8: Node.js's own words."""
@@ -242,6 +250,15 @@ async def test_no_secret_is_in_a_report() -> None:
     found = await examine(parse({"tools": {"mcpServers": {"s": entry}}}))
     assert "hush-hush" not in json.dumps(found.as_json())
     assert "***" in found.reports[0].target
+    code = (
+        "import os, sys, json\n"
+        "for line in sys.stdin:\n"
+        "    error = {'code': 1, 'message': 'the key ' + os.environ['WEATHER_KEY'] + ' is not good'}\n"
+        "    print(json.dumps({'jsonrpc': '2.0', 'id': json.loads(line).get('id'), 'error': error}), flush=True)\n"
+    )
+    found = await examine(parse({"tools": {"mcpServers": {"s": python(code, env={"WEATHER_KEY": "hush-hush-variable"})}}}))
+    assert "hush-hush" not in json.dumps(found.as_json())
+    assert any("the key *** is not good" in step.said for step in found.reports[0].trace)
 
 
 async def test_nothing_is_left_behind_and_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,7 +230,9 @@ async def test_a_proxy_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatc
     """TRA-3: HTTPS_PROXY of who runs us, which is easily forgotten."""
     proxy = f"http://127.0.0.1:{servers.free_port()}"
     monkeypatch.setenv("HTTPS_PROXY", proxy)
-    finding = the_error(await only({"url": "https://mcp.example/mcp"}))
+    report = await only({"url": "https://mcp.example/mcp"})
+    finding = the_error(report)
+    assert report.trace[0].said == f"through {proxy}"
     assert "through the proxy http://127.0.0.1" in finding.what
     assert "check the proxy" in finding.mend
 

@@ -96,8 +96,18 @@ def tell_lock(config: ServerConfig, answer: Answer, notes: Notes) -> None:
     )
 
 
+def _target(url: str, location: str) -> str:
+    """Where a redirect leads; `url` itself where it does not say so properly."""
+    try:
+        there = urljoin(url, location)
+        urlsplit(there)
+    except ValueError:
+        return url
+    return there
+
+
 def tell_redirect(config: ServerConfig, answer: Answer, notes: Notes) -> None:
-    there = urljoin(config.url, answer.headers.get("location", ""))
+    there = _target(config.url, answer.headers.get("location", ""))
     if there == config.url:
         why, mend = f"HTTP {answer.status}, and it does not say where to", "check `url` with whoever runs the server"
     elif re.search(r"/(?:login|signin|sign-in|sso|auth|oauth)\b", urlsplit(there).path):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final
 
 from toolbay._redact import argv
@@ -35,6 +35,8 @@ class Remains:
     """Whether a message of it came in."""
     error: str = ""
     """What the start was ended with, in words."""
+    having: Callable[[str], Path | None] = lambda _module: None
+    """The Python of an environment on this machine that has a module."""
 
 
 def judge(remains: Remains, notes: Notes) -> None:
@@ -48,6 +50,8 @@ def judge(remains: Remains, notes: Notes) -> None:
             continue
         match, at = found
         groups = {**{name: value or "" for name, value in match.groupdict().items()}, **fields}
+        python = remains.having(groups.get("module", ""))
+        groups["instead"] = f"{python} has it: write that as `command`; else " if python else ""
         shown = [lines[at], *(text for text in lines[max(at - 2, 0) : at + SHOWN] if text != lines[at])][:SHOWN]
         ended = f"; {_ended(remains.exit_code)}" if remains.exit_code is not None else ""
         notes.error(sign.what.format(**groups), sign.why.format(**groups) + ended, sign.mend.format(**groups), shown)

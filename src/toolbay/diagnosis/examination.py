@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import anyio
@@ -21,7 +21,7 @@ from toolbay.artifacts import Artifacts
 from toolbay.config import data_home
 from toolbay.config.models import Config, InvalidServer, RestartPolicy, ServerConfig, TransportType
 from toolbay.config.networks import with_network
-from toolbay.diagnosis import evidence, launching, offers, reaching
+from toolbay.diagnosis import evidence, launching, offers, programs, reaching
 from toolbay.diagnosis.findings import Examination, Notes, Report
 from toolbay.diagnosis.reaching import Reach
 from toolbay.diagnosis.session import Overheard
@@ -182,6 +182,7 @@ class _Ward:
                 spawned=start.diagnostics.spawned is not None,
                 answered=start.answered,
                 error=status.error,
+                having=partial(programs.interpreter_with, environ=self._environ, cwd=patient.config.cwd),
             )
             evidence.judge(remains, notes)
         elif not notes.failed:
@@ -199,7 +200,7 @@ class _Ward:
             type=config.type.value,
             target=self._safe(target),
             findings=tuple(patient.notes.findings),
-            trace=(*patient.reach.steps, *(start.steps if start else ())),
+            trace=tuple(replace(step, said=self._safe(step.said)) for step in (*patient.reach.steps, *(start.steps if start else ()))),
         )
         if status is None:
             return report(disabled=config.disabled)

@@ -46,6 +46,8 @@ _HOME_PLACES = (
     "AppData/Local/Programs/Python/*/Scripts",
     "scoop/shims",
 )
+_ENVIRONMENTS = (".local/share/pipx/venvs/*", ".local/pipx/venvs/*", ".local/share/uv/tools/*", "AppData/Roaming/uv/tools/*")
+"""Where pipx and uv keep an environment for each program."""
 _SYSTEM_PLACES = (
     "/usr/local/bin",
     "/usr/bin",
@@ -101,6 +103,23 @@ def neighbour(command: str, path: str, folders: Sequence[Path] = ()) -> str:
     alike = [name for name in names if name.lower() == command.lower() or (suffix.lower() in _SUFFIXES and name == stem)]
     alike += [name for name in (f"{command}3", command.removesuffix("3")) if name != command and name in names]
     return alike[0] if alike else nearest(command, names, likeness=0.75)
+
+
+def interpreter_with(module: str, environ: Mapping[str, str], cwd: str) -> Path | None:
+    """The Python of an environment that has `module`: of the folder `cwd`, the active one, ours, or one that pipx or uv have made."""
+    top = module.partition(".")[0]
+    if not top.isidentifier():
+        return None
+    here, home = Path(cwd or "."), user_home(environ)
+    folders = [here / ".venv", here / "venv", *([Path(environ["VIRTUAL_ENV"])] if environ.get("VIRTUAL_ENV") else []), Path(sys.prefix)]
+    for pattern in _ENVIRONMENTS:
+        folders += sorted(home.glob(pattern))
+    for folder in folders:
+        packages = [*folder.glob("lib/python3*/site-packages"), folder / "Lib" / "site-packages"]
+        pythons = [folder / "bin" / "python", folder / "Scripts" / "python.exe"]
+        if any((place / top).is_dir() or (place / f"{top}.py").is_file() for place in packages):
+            return next((python for python in pythons if python.is_file()), None)
+    return None
 
 
 def install(command: str) -> str:

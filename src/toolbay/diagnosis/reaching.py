@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import anyio
 import httpx2
 
+from toolbay._redact import url as shown_url
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.diagnosis import answers, ways
 from toolbay.diagnosis.answers import ANSWER_SECONDS, Answer, place
@@ -45,10 +46,11 @@ class Reach:
 
     @property
     def steps(self) -> tuple[Step, ...]:
+        proxy = [Step(name="proxy", seconds=None, said=f"through {shown_url(self.walk.proxy)}")] if self.walk and self.walk.proxy else []
         found = [Step(name=step.stage.value, seconds=step.seconds, said=step.said) for step in (self.walk.steps if self.walk else ())]
         if self.answer is not None:
             found.append(Step(name="HTTP", seconds=self.answer.seconds, said=self.answer.said))
-        return tuple(found)
+        return (*proxy, *found)
 
 
 async def approach(config: ServerConfig, notes: Notes) -> Reach:
@@ -73,21 +75,22 @@ def _policy(config: ServerConfig) -> Policy:
 
 
 async def listen(config: ServerConfig, reach: Reach, notes: Notes) -> None:
-    """Ask a server, whose session failed, for one answer; what is wrong with it goes into `notes`."""
+    """Ask a server, whose session failed, for one answer; what is wrong with it goes into `notes`. `startupTimeout` at the most."""
     if reach.walk is None or reach.walk.failed is not None:
         return
-    async with http.client(headers=config.headers, policy=_policy(config)) as client:
-        reach.answer = answer = await _asked(client, config.url, config.type)
-        if not answer.status:
-            answers.tell_silence(config, reach.walk, answer, notes)
-        elif answer.status in (401, 403):
-            answers.tell_lock(config, answer, notes)
-        elif 300 <= answer.status < 400:
-            answers.tell_redirect(config, answer, notes)
-        elif answer.failing:
-            answers.tell_error(config, answer, notes)
-        elif not answer.speaks:
-            answers.tell_no_endpoint(config, answer, await _look_beside(client, config, reach), reach.tried, notes)
+    with anyio.move_on_after(config.startup_timeout):
+        async with http.client(headers=config.headers, policy=_policy(config)) as client:
+            reach.answer = answer = await _asked(client, config.url, config.type)
+            if not answer.status:
+                answers.tell_silence(config, reach.walk, answer, notes)
+            elif answer.status in (401, 403):
+                answers.tell_lock(config, answer, notes)
+            elif 300 <= answer.status < 400:
+                answers.tell_redirect(config, answer, notes)
+            elif answer.failing:
+                answers.tell_error(config, answer, notes)
+            elif not answer.speaks:
+                answers.tell_no_endpoint(config, answer, await _look_beside(client, config, reach), reach.tried, notes)
 
 
 async def _asked(client: httpx2.AsyncClient, url: str, kind: TransportType) -> Answer:

@@ -42,8 +42,6 @@ class Start:
     diagnostics: Diagnostics
     offered: list[str] = field(default_factory=list[str])
     """Versions of the protocol that were offered, in order."""
-    asked: list[str] = field(default_factory=list[str])
-    """Methods that the server asked of us."""
     answered: bool = False
     _requests: dict[Any, _Request] = field(default_factory=dict[Any, "_Request"])
 
@@ -55,9 +53,7 @@ class Start:
         if ours and isinstance(method, str) and number is not None and len(self._requests) < MOST:
             self._requests[str(number)] = _Request(method=method, sent=anyio.current_time())
             self._offer(method, as_object(message.get("params")))
-        elif not ours and isinstance(method, str) and number is not None:
-            self.asked.append(line(method, 60))
-        elif not ours and (request := self._requests.get(str(number))) is not None:
+        elif not ours and method is None and (request := self._requests.get(str(number))) is not None:
             request.answered = anyio.current_time()
             request.said = _outcome(request.method, message)
 

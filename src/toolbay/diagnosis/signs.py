@@ -14,7 +14,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A line that says why. The texts are filled from the groups of `pattern`, and from `command` and `program`."""
+    """A line that says why. The texts are filled from the groups of `pattern`, and from `command`, `program` and `instead`."""
 
     pattern: str
     what: str
@@ -102,7 +102,7 @@ SIGNS: Final = (
         r"No module named '?(?P<module>[\w.]+)'?",
         "its Python lacks the module {module}",
         "{command} is an interpreter in which that is not installed",
-        "install it there ({command} -m pip install PACKAGE), or name the python of the environment that has it as `command`",
+        "{instead}install it there ({command} -m pip install PACKAGE), or name the python of the environment that has it as `command`",
     ),
     Sign(
         r"can't open file '(?P<file>[^']+)'",

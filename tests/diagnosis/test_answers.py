@@ -1,0 +1,51 @@
+"""Verdicts on answers that strangers give: whatever stands in them, there is one error with a mend, and nothing secret in it."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from diagnosis.patients import the_error
+from support.servers import config
+from toolbay.diagnosis.answers import Answer, place, tell_error, tell_lock, tell_no_endpoint, tell_redirect
+from toolbay.diagnosis.findings import Notes
+
+URL = "https://weather.example/mcp"
+SERVER = config({"type": "streamableHttp", "url": URL})
+TEXT = st.text(max_size=80)
+
+
+@given(st.sampled_from([401, 403]), TEXT)
+def test_any_challenge_is_a_lock(status: int, challenge: str) -> None:
+    """TRA-3: WWW-Authenticate is written by strangers."""
+    notes = Notes(server="s")
+    tell_lock(SERVER, Answer(url=URL, status=status, headers={"www-authenticate": challenge}), notes)
+    assert f"HTTP {status}" in the_error(notes).why
+
+
+@example("//[")
+@example("https://[::1")
+@given(TEXT)
+def test_any_location_is_a_redirect(location: str) -> None:
+    """TRA-3: Location too; a target that is no address is one that is not said."""
+    notes = Notes(server="s")
+    tell_redirect(SERVER, Answer(url=URL, status=302, headers={"location": location}), notes)
+    assert "HTTP 302" in the_error(notes).why
+
+
+@given(st.integers(min_value=200, max_value=599), TEXT, TEXT)
+def test_any_answer_that_is_none_of_a_server(status: int, kind: str, body: str) -> None:
+    """TRA-3: any status, any content type, any body."""
+    for tell in (
+        lambda notes: tell_error(SERVER, Answer(url=URL, status=status, kind=kind, body=body), notes),
+        lambda notes: tell_no_endpoint(SERVER, Answer(url=URL, status=status, kind=kind, body=body), None, [], notes),
+    ):
+        notes = Notes(server="s")
+        tell(notes)
+        assert f"HTTP {status}" in the_error(notes).why
+
+
+@given(TEXT)
+def test_no_address_breaks_how_it_is_shown(path: str) -> None:
+    """SEC-32: and what comes after a question mark is not shown."""
+    assert "hush-hush" not in place(f"https://weather.example/{path}?key=hush-hush")
