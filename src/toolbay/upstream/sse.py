@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urljoin
 
 import anyio
@@ -23,20 +23,13 @@ from pydantic import ValidationError
 from toolbay._redact import url as shown_url
 from toolbay.errors import BlockedAddress, ConnectionFailed, ConnectionLost, HandshakeFailed, ServerError, ToolbayError
 from toolbay.net import http
-from toolbay.net.guard import check_redirect, within
-from toolbay.upstream.faults import ERROR_BODY_LIMIT, TooLarge, read, unreachable
+from toolbay.net.guard import within
+from toolbay.upstream.faults import ERROR_BODY_LIMIT, TooLarge, read
 from toolbay.upstream.ledger import Ledger
 from toolbay.upstream.statuses import refused_status
-
-EVENT_LIMIT = 32 * 1024 * 1024
-"""Bytes of one event."""
-ORDER_PATIENCE = 10.0
-"""Seconds that a notification holds back what follows it: a server must not see a request before `initialized`."""
-
-UNREADABLE = "its answer is no JSON-RPC message and could not be read; the call has run"
+from toolbay.upstream.streams import EVENT_LIMIT, EVENT_STREAM, ORDER_PATIENCE, UNREADABLE, Events, events, kind, sent
 
 _log = logging.getLogger("toolbay.upstream")
-_Events: TypeAlias = AsyncGenerator[httpx2.ServerSentEvent]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,38 +48,17 @@ class Streams:
         Raises:
             ConnectionFailed, BlockedAddress: nothing there, or nothing that speaks this transport.
         """
-        async with self._sent("GET", url, headers={"Accept": "text/event-stream", "Cache-Control": "no-store"}) as response:
+        async with sent(self.client, "GET", url, headers={"Accept": EVENT_STREAM, "Cache-Control": "no-store"}) as response:
             await self._judge(response, url)
-            async with aclosing(_events(response)) as events:
-                endpoint = await self._endpoint(events, response, url)
+            async with aclosing(events(response, EVENT_LIMIT)) as stream:
+                endpoint = await self._endpoint(stream, response, url)
                 incoming, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
                 write, outgoing = anyio.create_memory_object_stream[SessionMessage]()
                 async with incoming, messages, write, outgoing, anyio.create_task_group() as group:
-                    group.start_soon(self._read, events, incoming, url, name="sse: read")
+                    group.start_soon(self._read, stream, incoming, url, name="sse: read")
                     group.start_soon(self._write, outgoing, endpoint, name="sse: write")
                     yield messages, write
                     group.cancel_scope.cancel()
-
-    @asynccontextmanager
-    async def _sent(self, method: str, url: str, **more: Any) -> AsyncGenerator[httpx2.Response]:
-        """The answer to a request; redirects are followed within the origin."""
-        here, followed = http.target(url), 0
-        while True:
-            request = self.client.build_request(method, url, **more)
-            try:
-                response = await self.client.send(request, stream=True)
-            except httpx2.TransportError as error:
-                raise unreachable(error, url) from error
-            try:
-                if response.next_request is None:
-                    yield response
-                    return
-                url = str(response.next_request.url)
-                there = http.target(url)
-                check_redirect(here, there, followed=followed, same_method=response.next_request.method == method)
-                here, followed = there, followed + 1
-            finally:
-                await response.aclose()
 
     async def _judge(self, response: httpx2.Response, url: str) -> None:
         if response.status_code != 200:
@@ -96,14 +68,14 @@ class Streams:
                 body = b""
             told = refused_status(response.status_code, response.headers, body.decode("utf-8", "replace"), url, self.safe)
             raise told if isinstance(told, ConnectionFailed) else HandshakeFailed(str(told))
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "text/event-stream":
-            raise HandshakeFailed(f"{shown_url(url)} answered with {kind or 'an unnamed content type'} instead of an event stream")
+        found = kind(response)
+        if found != EVENT_STREAM:
+            raise HandshakeFailed(f"{shown_url(url)} answered with {found or 'an unnamed content type'} instead of an event stream")
 
-    async def _endpoint(self, events: _Events, response: httpx2.Response, url: str) -> str:
+    async def _endpoint(self, stream: Events, response: httpx2.Response, url: str) -> str:
         """Where to post. It must be where the configuration leads: arguments and credentials go nowhere else."""
         try:
-            async for event in events:
+            async for event in stream:
                 if event.event != "endpoint":
                     continue
                 endpoint = urljoin(str(response.request.url), event.data.strip())
@@ -115,11 +87,11 @@ class Streams:
             raise HandshakeFailed(f"the event stream of {shown_url(url)} broke before it began ({type(error).__name__})") from error
         raise HandshakeFailed(f"{shown_url(url)} ended its event stream before it said where to send messages")
 
-    async def _read(self, events: _Events, incoming: MemoryObjectSendStream[SessionMessage | Exception], url: str) -> None:
+    async def _read(self, stream: Events, incoming: MemoryObjectSendStream[SessionMessage | Exception], url: str) -> None:
         reason = ConnectionLost(f"{shown_url(url)} ended its event stream")
         async with incoming:
             try:
-                async for event in events:
+                async for event in stream:
                     if event.event == "message" and event.data and (message := self._parsed(event.data)) is not None:
                         await incoming.send(SessionMessage(message))
             except httpx2.SSEError:
@@ -159,7 +131,7 @@ class Streams:
     async def _post(self, content: bytes, endpoint: str, request_id: object) -> None:
         """Send one message. What the network and the status say of it is noted beneath, by `Faults`."""
         try:
-            async with self._sent("POST", endpoint, content=content, headers={"Content-Type": "application/json"}) as response:
+            async with sent(self.client, "POST", endpoint, content=content, headers={"Content-Type": "application/json"}) as response:
                 if response.status_code >= 300:
                     text = f"{shown_url(endpoint)} answered HTTP {response.status_code}"
                     self.ledger.failed(request_id, ServerError(text, code=response.status_code, ran=False))
@@ -168,9 +140,3 @@ class Streams:
             _log.debug("a message to %s: %s", shown_url(endpoint), error)
             if isinstance(error, BlockedAddress):
                 self.ledger.failed(request_id, error)
-
-
-async def _events(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent]:
-    source: AsyncIterator[httpx2.ServerSentEvent] = aiter(httpx2.EventSource(response, max_event_size=EVENT_LIMIT))
-    async for event in source:
-        yield event
