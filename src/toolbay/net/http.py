@@ -7,6 +7,7 @@ whose cause is a `BlockedAddress`.
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -58,9 +59,16 @@ _ERRORS: tuple[tuple[type[Exception], type[httpx2.TransportError]], ...] = (
 """Errors of the layer below and ours, the special before the general."""
 
 
-@cache
 def trust() -> ssl.SSLContext:
-    """Which certificates are trusted: one store for all clients, since loading it costs 50 ms and 800 kB each time."""
+    """Which certificates are trusted: the system's, or those in SSL_CERT_FILE or SSL_CERT_DIR.
+
+    One store for all clients, since loading it costs 50 ms and 800 kB each time.
+    """
+    return _store(os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
+
+
+@cache
+def _store(_file: str, _folder: str) -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
