@@ -68,7 +68,13 @@ class HandshakeFailed(ConnectionFailed):
 
 
 class AuthRequired(ConnectionFailed):
-    """A server answered that it wants credentials (HTTP 401 or 403)."""
+    """A server answered that it wants credentials (`code` 401), or that those it got do not allow this (403)."""
+
+    def __init__(
+        self, message: str, *, code: int = 401, server: str = "", retriable: bool = False, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, server=server, retriable=retriable, retry_after=retry_after)
+        self.code = code
 
 
 class ConnectionLost(ToolbayError):

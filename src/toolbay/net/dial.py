@@ -115,6 +115,35 @@ class Dialler(httpcore2.AsyncNetworkBackend):
         return stream
 
 
+class ProxyDialler(Dialler):
+    """The network of a pool whose connections all lead to a proxy: that it cannot be reached is no word about the server behind it."""
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  the signature is httpcore2's
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """As `Dialler.connect_tcp`. Raises httpcore2.ProxyError in the place of its connection errors, in words."""
+        try:
+            return await super().connect_tcp(host, port, timeout)
+        except httpcore2.ConnectTimeout as error:
+            raise httpcore2.ProxyError(f"the proxy {host}:{port} did not answer the connection in time") from error
+        except httpcore2.ConnectError as error:
+            raise httpcore2.ProxyError(f"the proxy {host}:{port} could not be reached ({_why(error)})") from error
+
+
+def _why(error: BaseException) -> str:
+    """The operating system's word for it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, BaseExceptionGroup) and error.exceptions:  # pyright: ignore[reportUnknownMemberType]
+        return _why(error.exceptions[0])  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
 async def _close(stream: httpcore2.AsyncNetworkStream) -> None:
     with anyio.CancelScope(shield=True):
         await stream.aclose()

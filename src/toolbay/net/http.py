@@ -20,7 +20,7 @@ import httpx2
 from toolbay.errors import BlockedAddress
 from toolbay.net import logs
 from toolbay.net.body import BODY_LIMIT, Body, Bounded, Door, Nothing, Source, refused
-from toolbay.net.dial import Dialler
+from toolbay.net.dial import Dialler, ProxyDialler
 from toolbay.net.guard import DEFAULT_PORTS, MAX_REDIRECTS, Parts, Policy, Target, check_addresses, check_redirect, check_url, within
 from toolbay.net.proxy import Proxies
 from toolbay.net.resolve import Resolver, SystemResolver
@@ -182,13 +182,14 @@ class Guarded(httpx2.AsyncBaseTransport):
 
     def _pool(self, proxy: str) -> httpcore2.AsyncConnectionPool:
         if proxy not in self._pools:
+            policy, dialler = (ANYWHERE, ProxyDialler) if proxy else (self._policy, Dialler)
             self._pools[proxy] = httpcore2.AsyncConnectionPool(
                 ssl_context=self._tls,
                 proxy=self._through(proxy) if proxy else None,
                 max_connections=100,
                 max_keepalive_connections=20,
                 keepalive_expiry=KEEP_ALIVE,
-                network_backend=Dialler(ANYWHERE if proxy else self._policy, self._resolve, self._network),
+                network_backend=dialler(policy, self._resolve, self._network),
             )
         return self._pools[proxy]
 

@@ -47,8 +47,10 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def unreachable(error: BaseException, url: str) -> ToolbayError:
-    """Why an address could not be reached, in words (TRA-3): DNS, TLS, refused, timeout."""
+    """Why an address could not be reached, in words (TRA-3): DNS, TLS, refused, timeout, or its proxy."""
     where = shown_url(url)
+    if isinstance(error, httpx2.ProxyError) and not any(isinstance(cause, BlockedAddress) for cause in causes(error)):
+        return Refused(f"{where} could not be reached through its proxy ({line(str(error), 200)}): check HTTP_PROXY, HTTPS_PROXY, NO_PROXY")
     for cause in causes(error):
         if isinstance(cause, BlockedAddress):
             return cause
@@ -56,6 +58,8 @@ def unreachable(error: BaseException, url: str) -> ToolbayError:
             return Refused(f"the name in {where} is not known to DNS: check the address")
         if isinstance(cause, ssl.SSLCertVerificationError):
             return Refused(f"the certificate of {where} was not accepted ({line(cause.verify_message, 120)})", retriable=False)
+        if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionResetError):
+            return Refused(f"{where} closed the connection before it was ready (during TLS, or right after it took it)")
         if isinstance(cause, ssl.SSLError):
             return Refused(f"{where} does not speak TLS as expected ({cause.reason or 'no reason given'})", retriable=False)
         if isinstance(cause, ConnectionRefusedError):

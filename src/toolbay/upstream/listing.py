@@ -92,13 +92,19 @@ class Refresh:
         self._name = name
         self._safe = safe
         self._due = anyio.Event()
+        self._denied: AuthRequired | None = None
 
     def announce(self) -> None:
         self._due.set()
 
+    def deny(self, error: AuthRequired) -> None:
+        """A request was told that the credentials do not hold any more: the lists would be told the same."""
+        self._denied = error
+        self._due.set()
+
     async def during(self, engine: Engine, stop: anyio.Event, *, took: Callable[[Listing], None]) -> AuthRequired | None:
-        """Give each new listing to `took`, until the engine dies or `stop`; or until the lists want credentials: that is returned."""
-        denied: AuthRequired | None = None
+        """Give each new listing to `took`, until the engine dies or `stop`; or until it wants credentials: that is returned."""
+        denied = self._denied = None
         async with anyio.create_task_group() as group:
 
             async def follow() -> None:
@@ -116,6 +122,8 @@ class Refresh:
     async def _follow(self, engine: Engine, took: Callable[[Listing], None]) -> AuthRequired:
         while True:
             await self._due.wait()
+            if self._denied is not None:
+                return self._denied
             # Whatever is announced while we wait or list sets a new event: at most one more listing follows.
             await anyio.sleep(RELIST_DEBOUNCE)
             self._due = anyio.Event()

@@ -31,8 +31,7 @@ def refused_status(status: int, headers: httpx2.Headers, body: str, url: str, sa
     where = shown_url(url)
     said = f": {line(safe(clean(body)), 200)}" if body.strip() and not _is_html(headers) else ""
     if status in (401, 403):
-        mend = "it wants credentials: set an Authorization header in `headers`" if status == 401 else "access was denied"
-        return AuthRequired(f"{where} answered HTTP {status}, {mend}{said}", retriable=False)
+        return AuthRequired(f"{where} answered HTTP {status}, {_denial(status, headers)}{said}", code=status)
     if status == 404:
         return ServerError(f"{where} answered HTTP 404: there is no MCP endpoint at this address{said}", code=404, ran=False)
     if status == 405:
@@ -84,6 +83,16 @@ def in_words(seconds: float) -> str:
     if seconds < 2 * 3600:
         return f"{math.ceil(seconds)} s"
     return f"{math.ceil(seconds / 3600)} h" if seconds < 2 * 86_400 else f"{math.ceil(seconds / 86_400)} days"
+
+
+def _denial(status: int, headers: httpx2.Headers) -> str:
+    """Why it was denied, as far as the challenge tells (RFC 6750, 3), and what to do."""
+    challenge = headers.get("www-authenticate", "")
+    if status == 401:
+        what = "the credentials it got are no longer valid" if "invalid_token" in challenge else "it wants credentials"
+        return f"{what}: set an Authorization header in `headers`"
+    scope = re.search(r'scope="([^"]{1,200})"', challenge)
+    return f"access was denied: the credentials lack the scope {line(scope[1], 100)}" if scope else "access was denied"
 
 
 def _is_html(headers: httpx2.Headers) -> bool:
