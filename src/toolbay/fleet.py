@@ -19,20 +19,25 @@ from toolbay.berths import Berths
 from toolbay.config.models import InvalidServer, ServerConfig
 from toolbay.errors import ConfigError
 from toolbay.events import Events
+from toolbay.freshness import Freshness
 from toolbay.lock import Finding, Lock, Offered, Verdicts
 from toolbay.quarantine import Quarantine
+from toolbay.recollections import Recollection, Recollections
 from toolbay.reconcile import plan
 from toolbay.registry import Registry, Snapshot
-from toolbay.types import ArtifactStore, Json, Tool, ToolResult
+from toolbay.types import ArtifactStore, Json, Subject, Tool, ToolResult
 from toolbay.upstream.capabilities import get_prompt, read_resource
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import OpenEngine
 from toolbay.upstream.engines import official
-from toolbay.upstream.listing import Listing
+from toolbay.upstream.listing import Listing, masked
 from toolbay.upstream.state import State
 
-RELOAD_PATIENCE = 15.0
-"""Seconds that a reload waits for the servers that it touched; those that need longer go on by themselves."""
+RELOAD_PATIENCE = 12.0
+"""Seconds that a reload waits for the servers that it touched; those that need longer go on by themselves.
+
+Less than whoever asks over the bus waits for an answer.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +66,8 @@ class ServerStatus:
     pid: int | None = None
     instructions: str = ""
     description: str = ""
+    remembered: bool = False
+    """Whether what it offers is what it listed in the last run, since it is not up yet."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,17 +95,22 @@ class Fleet:
         builtin: Iterable[Tool] = (),
         open_engine: OpenEngine = official,
         environ: Mapping[str, str] | None = None,
+        recollections: Recollections | None = None,
     ) -> None:
+        """Without `recollections` nothing is known of a server before it is up."""
         self._registry = registry
         self._events = events
         self._artifacts = artifacts
         self._builtin = tuple(builtin)
         self._open_engine = open_engine
         self._environ = environ
+        self._recollections = recollections
+        self._recalled: Mapping[str, Recollection] = {}
         self._berths = Berths(self._made, on_change=self._publish)
         self._invalid: dict[str, InvalidServer] = {}
         self._assembly = Assembly(artifacts)
         self._quarantine = Quarantine()
+        self._freshness = Freshness()
         self._secrets: frozenset[str] = frozenset()
         self._changed = anyio.Event()
         self._applying = anyio.Lock()
@@ -152,14 +164,16 @@ class Fleet:
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    async def settle(self, quiet: float | None = 3.0) -> None:
+    async def settle(self, quiet: float | None = 3.0, *, warm: bool = False) -> None:
         """Return when every server is ready or has failed once; or when one is ready and nothing changed for `quiet` seconds.
 
         A server that never answers cannot be told from a slow one, so the others are waited for only as long as servers
-        keep coming up. None waits for every one, as long as its `startupTimeout` allows.
+        keep coming up. None waits for every one, as long as its `startupTimeout` allows. `warm` takes a server for ready
+        whose lists are known from the last run, so that nothing is waited for where all are (LIF-6).
         """
-        while not all(connection.settled for connection in self._berths.serving.values()):
-            patience = quiet if any(connection.state is State.READY for connection in self._berths.serving.values()) else None
+        while not all(connection.settled or (warm and connection.remembered) for connection in self._berths.serving.values()):
+            begun = any(connection.state is State.READY or (warm and connection.remembered) for connection in self._berths.serving.values())
+            patience = quiet if begun else None
             with anyio.move_on_after(patience) as scope:
                 await self._changed.wait()
             if scope.cancelled_caught:
@@ -189,7 +203,7 @@ class Fleet:
         """Go from the servers that run to those of a configuration (LIF-4). One at a time; the last one asked for wins.
 
         Untouched servers keep their connection and their running calls. `wait` waits for the servers that were started
-        here until they are ready or have failed, for 15 s at the most. `lock` (None: as before) judges what they offer.
+        here until they are ready or have failed, for 12 s at the most. `lock` (None: as before) judges what they offer.
         """
         async with self._applying:
             self._quarantine.lock = lock or self.lock
@@ -199,12 +213,15 @@ class Fleet:
             new = {name: entry for name, entry in servers.items() if isinstance(entry, ServerConfig)}
             steps = plan(self._berths.configs, new, self._berths.down)
             before = frozenset(self._registry.tools)
+            if self._recollections is not None:
+                self._recalled = await self._recollections.recall({name: new[name] for name in (*steps.start, *steps.restart)})
             for name in (*steps.stop, *steps.restart):
                 self._assembly.forget(name)
-            await self._berths.carry_out(steps, new)
+                self._freshness.forget(name)
             touched = (*steps.start, *steps.restart, *steps.retry)
-            if wait:
-                with anyio.move_on_after(RELOAD_PATIENCE):
+            with anyio.move_on_after(RELOAD_PATIENCE):
+                await self._berths.carry_out(steps, new)
+                if wait:
                     await self._berths.wait_for(touched)
             status = {name: one for name, one in self.servers.items() if name in touched and name not in self._berths.changing}
             return Reloaded(
@@ -218,11 +235,38 @@ class Fleet:
             )
 
     def _made(self, name: str, config: ServerConfig) -> Connection:
-        connection = Connection(name, config, events=self._events, open_engine=self._open_engine, environ=self._environ, safe=self._safe)
-        connection.on_listing = partial(self._publish, name)
-        connection.on_change = self._wake
-        connection.admit = partial(self._quarantine.admit, connection)
+        known = self._recalled.get(name)
+        connection = Connection(
+            name,
+            config,
+            events=self._events,
+            open_engine=self._open_engine,
+            environ=self._environ,
+            safe=self._safe,
+            remembered=masked(known.listing, self._safe) if known else None,
+        )
+        if known is not None:
+            connection.info = known.info
+        connection.on_listing = partial(self._listed, connection)
+        connection.on_change = partial(self._turned, connection)
+        connection.admit = partial(self._admit, connection)
         return connection
+
+    def _admit(self, connection: Connection, subject: Subject | None, params: Json) -> None:
+        self._quarantine.admit(connection, subject)
+        self._freshness.admit(connection, subject, params, self._registry.snapshot.nearest)
+
+    def _listed(self, connection: Connection) -> None:
+        self._note(connection)
+        self._publish(connection.name)
+
+    def _turned(self, connection: Connection) -> None:
+        self._note(connection)
+        self._wake()
+
+    def _note(self, connection: Connection) -> None:
+        if self._recollections is not None:
+            self._recollections.note(connection)
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
@@ -253,12 +297,15 @@ class Fleet:
         Raises:
             ConfigError: there is no such server, or its entry cannot be used.
         """
-        return self._quarantine.offered(self._connection(server))
+        connection = self._connection(server)
+        return None if connection.remembered else self._quarantine.offered(connection)
 
     # -- the snapshot -------------------------------------------------------------------------------------------------
 
     def _publish(self, server: str) -> None:
         """Swap the registry's snapshot for what all servers offer now. `server` is the one that changed, or empty."""
+        for connection in self._berths.serving.values():
+            self._freshness.see(connection)
         judged = {name: self._quarantine.of(connection) for name, connection in self._berths.serving.items()}
         tools, news = self._assembly.tools(self._berths.serving, judged)
         for notice in news:
@@ -280,8 +327,8 @@ def _status(connection: Connection, verdicts: Verdicts) -> ServerStatus:
         state=connection.state.value,
         error="" if ready or connection.error is None else str(connection.error),
         settled=connection.settled,
-        retry_in=connection.retry_in,
-        restarts=max(connection.starts - 1, 0),
+        retry_in=connection.standing.retry_in,
+        restarts=max(connection.standing.starts - 1, 0),
         type=connection.config.type.value,
         tools=len(listing.tools),
         resources=len(listing.resources) + len(listing.templates),
@@ -294,4 +341,5 @@ def _status(connection: Connection, verdicts: Verdicts) -> ServerStatus:
         pid=connection.diagnostics.pid if ready else None,
         instructions=info.instructions if verdicts.instructions and connection.listing else "",
         description=connection.config.description,
+        remembered=connection.remembered,
     )

@@ -92,7 +92,7 @@ class Link:
         """Wait for a state without missing one that is passed quickly."""
         with anyio.fail_after(seconds):
             while self.state != state:
-                await self.connection._changed.wait()
+                await self.connection.standing.wait_change()
 
 
 @asynccontextmanager

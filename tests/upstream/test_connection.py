@@ -421,7 +421,7 @@ async def test_a_server_behind_an_address_that_is_killed_comes_back(mode: Any) -
                 assert isinstance(await link.outcome("note", {"text": "x"}, patience=0.5), CallTimeout | ConnectionLost | ConnectionFailed)
             with anyio.fail_after(30):
                 while link.heard.states[2:] == []:
-                    await link.connection._changed.wait()
+                    await link.connection.standing.wait_change()
             assert link.heard.states[:3] == ["connecting", "ready", "waiting"]
             await anyio.to_thread.run_sync(stack.enter_context, servers.sdk2_serving(mode, port))
             assert await link.call("echo", {"text": "back"}) == "back"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -23,19 +22,21 @@ from toolbay.events import Events, Notice, ServerChanged, ServerLog
 from toolbay.types import Json, Progress, Subject
 from toolbay.upstream import listing as listings
 from toolbay.upstream.attempts import Repeat, at_most_once
-from toolbay.upstream.breaker import Breaker
 from toolbay.upstream.engine import Budget, Diagnostics, Engine, OpenEngine, Opening, ServerInfo
 from toolbay.upstream.engines import official
-from toolbay.upstream.failures import explain, last_reason, may_come_back, pollution, unavailable
+from toolbay.upstream.failures import explain, last_reason, pollution
 from toolbay.upstream.listing import Listing, Refresh
 from toolbay.upstream.pulse import until_silent
-from toolbay.upstream.state import ABSENT, SETTLED, Happening, State, after
+from toolbay.upstream.standing import Standing
+from toolbay.upstream.state import Happening, State
 from toolbay.upstream.turns import Turns
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that leaving an engine may take (I7)."""
 REPEAT_DELAY = 1.0
 """Seconds before a call is sent once more on a connection that lives on (CAL-4)."""
+UNAUTHORIZED = 401
+"""The credentials of a server do not hold, for this call or another one; 403 is a word about one call."""
 LIST_CHANGED = frozenset({f"notifications/{kind}/list_changed" for kind in ("tools", "resources", "prompts")})
 
 _log = logging.getLogger("toolbay.upstream")
@@ -59,8 +60,7 @@ class Connection:
         self.name = name
         self.config = config
         """Replace it to change timeouts and filters without a reconnect; a changed connection needs a new `Connection`."""
-        self.state = State.IDLE
-        self.error: ToolbayError | None = None
+        self.standing = Standing(self._stands)
         self.listing = remembered
         """What the server offered when it was last asked; kept while it is being brought back, None where it is given up."""
         self.remembered = remembered is not None
@@ -77,8 +77,6 @@ class Connection:
         self.diagnostics = Diagnostics()
         self.seconds = 0.0
         """How long the last start took."""
-        self.starts = 0
-        """How often it was started, or that was tried."""
         self._events = events
         self._open_engine = open_engine
         self._environ = environ
@@ -87,16 +85,12 @@ class Connection:
         self._engine: Engine | None = None
         self._stop = anyio.Event()
         self._again = anyio.Event()
-        self._changed = anyio.Event()
         self._refresh = Refresh(name, self.safe)
         self._ids = itertools.count(1)
         self._turns = Turns(name)
         self._closed = anyio.Event()
         self._strayed = _once(lambda text: events.publish(Notice(server=name, text=pollution(text, safe), aside=True)))
         self._opening: anyio.CancelScope | None = None
-        self._breaker = Breaker()
-        self._retry_at: float | None = None
-        self._tried = False
         self._silence: ConnectionLost | None = None
 
     # -- what others may ask ------------------------------------------------------------------------------------------
@@ -109,25 +103,21 @@ class Connection:
 
     def start(self) -> None:
         """Ask for an attempt at once where the last one failed, with a clean record. Nothing happens in other states."""
-        if self.state in (State.FAILED, State.NEEDS_AUTH, State.WAITING, State.PAUSED):
-            self._breaker.reset()
-            self._tried = False
-            # The state changes here and now, so that who asks can wait for what comes of it.
-            self._to(Happening.START)
+        if self.standing.ask():
             self._again.set()
 
     @property
-    def retry_in(self) -> float | None:
-        """Seconds until the next attempt, where one is due by itself."""
-        return None if self._retry_at is None else max(self._retry_at - anyio.current_time(), 0.0)
+    def state(self) -> State:
+        return self.standing.state
+
+    @property
+    def error(self) -> ToolbayError | None:
+        return self.standing.error
 
     @property
     def settled(self) -> bool:
-        """Whether the last start, or the last loss, has come to a result: it is ready, or an attempt has failed since.
-
-        Further attempts may follow by themselves; nobody who wants a first result needs to wait for them.
-        """
-        return self._tried or self.state in SETTLED
+        """See `Standing.settled`."""
+        return self.standing.settled
 
     def retire(self) -> None:
         """Another connection has this name now: what becomes of this one is no news of that server any more."""
@@ -144,7 +134,7 @@ class Connection:
     async def wait_settled(self) -> None:
         """Return as soon as the server is `settled`."""
         while not self.settled:
-            await self._changed.wait()
+            await self.standing.wait_change()
 
     async def request(
         self,
@@ -175,7 +165,12 @@ class Connection:
             return engine
 
         async def send(engine: Engine, left: Budget) -> Json:
-            return await engine.request(method, params, budget=left, on_progress=on_progress, on_sent=on_sent)
+            try:
+                return await engine.request(method, params, budget=left, on_progress=on_progress, on_sent=on_sent)
+            except AuthRequired as denied:
+                if denied.code == UNAUTHORIZED and engine is self._engine:
+                    self._refresh.deny(denied)
+                raise
 
         began = anyio.current_time()
         config, turns = self.config, self._turns
@@ -189,9 +184,9 @@ class Connection:
         patience = max(deadline - anyio.current_time(), 0.0)
         with anyio.move_on_after(patience):
             while self.state is not State.READY or self._engine is None or self._engine.died.is_set():
-                if self.state in ABSENT or (self._retry_at is not None and self._retry_at > deadline):
-                    raise unavailable(self.name, self.error, closed=self.state is State.CLOSED, retry_after=self.retry_in)
-                await self._changed.wait()
+                if (refusal := self.standing.refusal(self.name, deadline)) is not None:
+                    raise refusal
+                await self.standing.wait_change()
             return self._engine
         raise CallTimeout(f"{self.name} was not ready within {patience:.3g} s", sent=False)
 
@@ -200,37 +195,37 @@ class Connection:
         if not engine.died.is_set():
             await anyio.sleep(REPEAT_DELAY)
         while engine.died.is_set() and self._engine is engine:
-            await self._changed.wait()
+            await self.standing.wait_change()
 
     # -- the owner ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Own the server until `stop`: connect, stay, notice the end, bring it back."""
         try:
-            self._to(Happening.START)
+            self.standing.to(Happening.START)
             while not self._stop.is_set():
                 await self._own()
                 if not self._stop.is_set():
                     await self._wait()
         finally:
             try:
-                self._to(Happening.STOP)
+                self.standing.to(Happening.STOP)
             finally:
                 self._closed.set()
 
     async def _wait(self) -> None:
         """Until the next attempt is due, or somebody asks for one."""
-        with anyio.move_on_after(self.retry_in):
+        with anyio.move_on_after(self.standing.retry_in):
             await first_of(self._stop, self._again)
         self._again = anyio.Event()
-        if self.state in (State.WAITING, State.PAUSED) and not self._stop.is_set():
-            self._to(Happening.RETRY_DUE)
+        if not self._stop.is_set():
+            self.standing.due()
 
     async def _own(self) -> None:
         """One session from start to end. Sets the state that follows."""
         started = anyio.current_time()
         ready_at: float | None = None
-        self.starts += 1
+        self.standing.starts += 1
         self._silence = None
         # One scope around the session's whole life: scopes must end in the order of their beginning, and the engine's own
         # begin inside this one. Its deadline is the start's at first, then none, then the close's.
@@ -247,8 +242,8 @@ class Connection:
                     self._engine, self.info = engine, _masked(engine.info, self.safe)
                     ready_at = anyio.current_time()
                     self.seconds = ready_at - started
-                    self.listing, self.remembered, self._tried = listing, False, False
-                    self._to(Happening.CONNECTED)
+                    self.listing, self.remembered = listing, False
+                    self.standing.connected()
                     _tell(self.name, self.on_listing)
                     if (denied := await self._attend(engine)) is not None:
                         await self._dismiss(engine, denied)
@@ -315,43 +310,22 @@ class Connection:
     def _lost(self, died: Engine | None, failure: BaseException | None, *, ready_for: float) -> None:
         words = self._silence or (died.last_words() if died is not None else None)
         reason = last_reason(self.name, words, failure, self.safe)
-        self.error = ConnectionLost(self.safe(f"{self.name} went away{f': {reason}' if reason else ''}"), server=self.name)
-        self._to(self._follows(ready_for))
+        error = ConnectionLost(self.safe(f"{self.name} went away{f': {reason}' if reason else ''}"), server=self.name)
+        self.standing.lost(error, self.config.restart, ready_for=ready_for)
 
     def _failed(self, failure: BaseException | None, *, timed_out: bool) -> None:
-        self.error = explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self.safe)
-        self._tried = True
-        if isinstance(self.error, AuthRequired):
-            self._to(Happening.AUTH_REQUIRED)
-        else:
-            self._to(self._follows(None) if may_come_back(self.error) else Happening.GAVE_UP)
+        error = explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self.safe)
+        self.standing.failed(error, self.config.restart)
 
-    def _follows(self, ready_for: float | None) -> Happening:
-        """What the record of failures makes of one more."""
-        now = anyio.current_time()
-        jitter = random.random()  # noqa: S311 - jitter is no secret
-        following = self._breaker.failed(self.config.restart, at=now, ready_for=ready_for, jitter=jitter)
-        if following is None:
-            return Happening.GAVE_UP
-        self._retry_at = now + following.seconds
-        return Happening.TRIPPED if following.paused else Happening.LOST
-
-    def _to(self, happening: Happening) -> None:
-        before, self.state = self.state, after(self.state, happening)
-        if self.state not in (State.WAITING, State.PAUSED):
-            self._retry_at = None
-        if self.state is State.READY:
-            self.error = None
-        withdrawn = self.state in ABSENT and self.listing is not None
+    def _stands(self) -> None:
+        """The state has changed: tools of a server that will not be there in a moment go, and whoever listens is told."""
+        withdrawn = self.standing.absent and self.listing is not None
         if withdrawn:
             self.listing, self.remembered = None, False
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
         _tell(self.name, self.on_change)
         if withdrawn:
             _tell(self.name, self.on_listing)
-        if self.state is not before:
-            self._events.publish(_told(self))
+        self._events.publish(_told(self))
 
 
 def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
@@ -394,5 +368,5 @@ def _told(connection: Connection) -> ServerChanged:
         error=str(shown or ""),
         tools=len(listing.tools) if listing else 0,
         seconds=connection.seconds if state is State.READY else 0.0,
-        retry_in=connection.retry_in,
+        retry_in=connection.standing.retry_in,
     )
