@@ -77,7 +77,8 @@ async def _run(invoked: Invocation, question: str, *, session: str | None, as_js
     terminal = invoked.terminal
     selection = Selection(tools)
     config = invoked.config()
-    opening = Opening(quiet=wanted_wait(wait), chatty=True, model=True, approver=approver(terminal, yes=yes))
+    quiet = wanted_wait(wait)
+    opening = Opening(quiet=quiet, warm=quiet is not None, chatty=True, model=True, approver=approver(terminal, yes=yes))
     async with opened(invoked, opening, config) as app:
         if all_failed(app):
             raise CommandFailed("none of the servers could be started, so nothing was asked (toolbay test NAME says more).", SERVER_FAILED)

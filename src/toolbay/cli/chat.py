@@ -60,7 +60,7 @@ def _greet(dialogue: Dialogue) -> None:
     from toolbay.cli.terminal import BOLD, DIM, plural  # noqa: PLC0415
 
     app, terminal = dialogue.app, dialogue.terminal
-    ready = sum(1 for status in app.servers.values() if status.state == "ready")
+    ready = sum(1 for status in app.servers.values() if status.state == "ready" or (status.remembered and not status.settled))
     servers = f"{ready} of {plural(len(app.servers), 'server')}" if ready != len(app.servers) else plural(ready, "server")
     terminal.say(f"toolbay: model {app.model_name}; {servers}, {plural(len(app.registry.tools), 'tool')}", BOLD)
     if terminal.interactive:

@@ -33,6 +33,8 @@ class Opening:
     chatty: bool = False
     asides: bool = False
     """Whether it is told which tools are left out, and why."""
+    warm: bool = False
+    """Whether tools count that are known from the last run, whose servers are not up yet."""
     model: bool = False
     """Whether a model is needed: it is chosen meanwhile, and one that cannot be used ends the start at once."""
     approver: Approver | None = None
@@ -52,7 +54,7 @@ async def opened(invocation: Invocation, opening: Opening, config: Config | None
     config = config or invocation.config()
     if not opening.again:
         tell_place(terminal, config, named=invocation.config_path is not None)
-    app = App(config, model=invocation.model, only=opening.only, approver=opening.approver)
+    app = App(config, model=invocation.model, only=opening.only, approver=opening.approver, warm=opening.warm)
     view = ServersView(terminal, chatty=opening.chatty or terminal.verbosity > 0, asides=opening.asides or terminal.verbosity > 0)
     with app.events.listen(view):
         async with app:
@@ -66,7 +68,7 @@ async def _start(app: App, opening: Opening) -> None:
     async with anyio.create_task_group() as group:
         if opening.model:
             group.start_soon(app.runner, name="choose the model")
-        await app.settle(opening.quiet)
+        await app.settle(opening.quiet, warm=opening.warm)
 
 
 def tell_place(terminal: Terminal, config: Config, *, named: bool) -> None:

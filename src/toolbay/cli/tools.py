@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -169,8 +170,8 @@ async def _call(invoked: Invocation, name: str, words: list[str], text: str, how
     certain = bool(likely) and not name.startswith("mcp_")
     looks = [likely] if certain else [likely, None] if likely and likely != servers else [None]
     for only in looks:
-        async with opened(invoked, Opening(only=only, again=only is not looks[0]), config) as app:
-            tool = chosen(name, app.registry.tools.values())
+        async with opened(invoked, Opening(only=only, warm=True, again=only is not looks[0]), config) as app:
+            tool = await _there(invoked, app, name)
             if tool is not None:
                 return await _called(invoked, app, tool, parsed(words, text, tool.input_schema), how)
             if all_failed(app):
@@ -178,6 +179,20 @@ async def _call(invoked: Invocation, name: str, words: list[str], text: str, how
             if only is None or certain:
                 raise CommandFailed(_no_tool(app, name, likely))
     return FAILED
+
+
+async def _there(invoked: Invocation, app: App, name: str) -> Tool | None:
+    """The tool that is meant, as its server lists it now. What one that is not up yet listed last says only whom to wait for."""
+    from toolbay.cli.running import all_failed, moving  # noqa: PLC0415
+
+    tool = chosen(name, app.registry.tools.values())
+    while tool is not None and tool.server and app.servers[tool.server].remembered:
+        async with moving(invoked.terminal, partial("starting {}".format, tool.server)):
+            status = await app.ready(tool.server)
+        if status.state != "ready" and not all_failed(app):
+            raise CommandFailed(f"{name} cannot be called: {status.error}", SERVER_FAILED)
+        tool = chosen(name, app.registry.tools.values()) if status.state == "ready" else None
+    return tool
 
 
 def refuse_disabled(config: Config, names: Collection[str]) -> None:

@@ -40,6 +40,8 @@ class Status(Protocol):
     @property
     def settled(self) -> bool: ...
     @property
+    def remembered(self) -> bool: ...
+    @property
     def retry_in(self) -> float | None: ...
 
 
@@ -79,8 +81,11 @@ class ServersView:
 
     def unfinished(self, servers: Mapping[str, Status]) -> None:
         """Tell what no event told: servers that failed before anybody listened, and those that still start."""
+        known = [one_line(name) for name, status in servers.items() if status.remembered and not status.settled]
+        if known and self._chatty:
+            self._terminal.say(f"… {', '.join(known)} still starting; what they listed last time is offered meanwhile", DIM)
         for name, status in servers.items():
-            if status.state == "ready" or not name:
+            if status.state == "ready" or not name or (status.remembered and not status.settled):
                 continue
             if status.settled:
                 self.tell(name, "waiting" if status.state == "connecting" else status.state, status.error, retry_in=status.retry_in)
