@@ -34,6 +34,7 @@ from toolbay.events import Events
 from toolbay.fleet import Fleet, Reloaded, ServerStatus
 from toolbay.gateway.bus import Bus, LocalBus
 from toolbay.lock import Lock
+from toolbay.recollections import Folder, Recollections
 from toolbay.registry import Registry
 from toolbay.reloading import RELOAD, Given, Reloads
 from toolbay.sessions import MemoryConversation, Sessions
@@ -65,6 +66,8 @@ class AppOptions(TypedDict, total=False):
     """Asked before calls that need a person's approval (`approval` in a server's configuration); without one they are refused."""
     environ: Mapping[str, str] | None
     """In the place of `os.environ`: references, model keys, the data folder, what children inherit."""
+    warm: bool
+    """Whether tools are offered as their servers listed them last time until these are up; default True. It is kept in any case."""
     open_engine: OpenEngine
     """How a server is connected; `toolbay.testing.in_memory` has one for servers that are Python objects."""
     bus: Bus
@@ -133,13 +136,18 @@ class App:
             max_age_days=kept.max_age_days,
         )
         self.sessions = Sessions(data / "sessions")
+        engine = options.get("open_engine", official)
+        self._recollections: Recollections | None = None
+        if engine is official:  # servers of another engine are more than their configuration tells
+            self._recollections = Recollections(Folder(data / "listings", environ=self._environ), offers=options.get("warm", True))
         self.fleet = Fleet(
             self.registry,
             events=self.events,
             artifacts=self.artifacts,
             builtin=(*_usable(options.get("tools", ())), *artifact_files.tools(self.artifacts)),
             environ=environ,
-            open_engine=options.get("open_engine", official),
+            open_engine=engine,
+            recollections=self._recollections,
         )
         self.bus: Bus = options.get("bus") or LocalBus()
         self._reloads = Reloads(read=self._read, apply=self._apply, events=self.events)
@@ -164,6 +172,8 @@ class App:
         self._entered = True
         await self._stack.__aenter__()
         try:
+            if self._recollections is not None:
+                await self._stack.enter_async_context(self._recollections)
             await self._stack.enter_async_context(self.fleet)
             inbox = self._stack.enter_context(self.bus.inbox([RELOAD]))
             await self._stack.enter_async_context(self._reloads)
@@ -230,9 +240,9 @@ class App:
         """Every server by name, as it is now."""
         return self.fleet.servers
 
-    async def settle(self, quiet: float | None = 3.0) -> None:
+    async def settle(self, quiet: float | None = 3.0, *, warm: bool = False) -> None:
         """See `Fleet.settle`."""
-        await self.fleet.settle(quiet)
+        await self.fleet.settle(quiet, warm=warm)
 
     async def ready(self, server: str) -> ServerStatus:
         """Wait until one server is ready or has failed."""

@@ -20,18 +20,25 @@ class Server(Protocol):
     def state(self) -> str: ...
     @property
     def instructions(self) -> str: ...
+    @property
+    def remembered(self) -> bool: ...
 
 
 def composed(own: str, servers: Iterable[Server]) -> str:
     """The instructions of one model request. What a server says stands in a fence that it cannot end."""
     parts = [own.strip()]
     waiting: list[str] = []
+    absent: list[str] = []
     for server in servers:
-        if server.state in ("connecting", "waiting"):
+        if server.state in ("paused", "failed", "needs_auth"):
+            absent.append(server.name)
+        elif server.state in ("idle", "connecting", "waiting") and not server.remembered:
             waiting.append(server.name)
-        elif server.state == "ready" and server.instructions.strip():
+        elif server.instructions.strip():
             said = clean(server.instructions).strip()[:LIMIT]
             parts.append(f"The server {server.name!r} says of its own tools (its words, not the user's):\n{fenced(said)}")
     if waiting:
         parts.append(f"Still starting, their tools may come later: {', '.join(waiting)}.")
+    if absent:
+        parts.append(f"Not available, so their tools cannot be called: {', '.join(absent)}.")
     return "\n\n".join(part for part in parts if part)
