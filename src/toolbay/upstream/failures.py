@@ -41,9 +41,10 @@ def explain(
         text = f"{name} was not ready within {config.startup_timeout:g} s{said}: raise `startupTimeout` if it only starts slowly"
         return HandshakeFailed(safe(text), server=name)
     if isinstance(cause, (ConnectionLost, CallTimeout)):
-        text = f"{name} did not complete the handshake: {cause}{_polluted(diagnostics, safe)}"
-        kind = LaunchFailed if config.type is TransportType.STDIO else HandshakeFailed
-        return kind(safe(text), server=name)
+        is_program = config.type is TransportType.STDIO
+        mend = "check `command`, `args` and `env`" if is_program else "check that `url` is an MCP endpoint"
+        text = f"{name} did not complete the handshake: {cause}{_polluted(diagnostics, safe)}; {mend}"
+        return (LaunchFailed if is_program else HandshakeFailed)(safe(text), server=name)
     if isinstance(cause, ConnectionFailed):
         return type(cause)(
             safe(
@@ -54,8 +55,11 @@ def explain(
             retriable=cause.retriable,
         )
     if isinstance(cause, CallError):
-        text = safe(f"{name} refused the handshake: {cause}{_polluted(diagnostics, safe)}")
-        return HandshakeFailed(text, server=name, retriable=getattr(cause, "code", 0) not in _FOR_GOOD)
+        code = getattr(cause, "code", 0)
+        # Codes of the protocol are negative; an HTTP status has said what to do.
+        mend = "; check that it is an MCP server, and its `protocolVersion`" if code < 0 else ""
+        text = safe(f"{name} refused the handshake: {cause}{_polluted(diagnostics, safe)}{mend}")
+        return HandshakeFailed(text, server=name, retriable=code not in _FOR_GOOD)
     if cause is not None:
         return type(cause)(safe(f"{name}: {cause}"))
     if failure is not None:
