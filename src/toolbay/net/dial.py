@@ -128,7 +128,7 @@ class ProxyDialler(Dialler):
     ) -> httpcore2.AsyncNetworkStream:
         """As `Dialler.connect_tcp`. Raises httpcore2.ProxyError in the place of its connection errors, in words."""
         try:
-            return await super().connect_tcp(host, port, timeout)
+            return await super().connect_tcp(host, port, timeout, local_address, socket_options)
         except httpcore2.ConnectTimeout as error:
             raise httpcore2.ProxyError(f"the proxy {host}:{port} did not answer the connection in time") from error
         except httpcore2.ConnectError as error:
