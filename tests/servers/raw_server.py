@@ -31,6 +31,10 @@ def arguments() -> argparse.Namespace:
     add("--tools", default="echo,note,slow", help="names of the tools, with commas; what they do: see Server.run_tool")
     add("--pages", type=int, default=1, help="tools/list comes in so many pages, each further one with one tool page_N")
     add("--endless-pages", action="store_true", help="tools/list always names the same next page")
+    add("--spoil-list", type=Path, metavar="FILE", help="once FILE is there, tools/list is as it says: endless, repeated, empty, error")
+    add("--provoke", action="store_true", help="say that the tools changed after each time that they were listed")
+    add("--announce", type=int, default=0, metavar="N", help="say so many times that the tools changed before each answer to a call")
+    add("--chatter", type=int, default=0, metavar="N", help="so many log messages and progress before each answer to a call")
     add("--hang", action="append", default=[], metavar="METHOD", help="never answer this method")
     add("--no-reply", action="append", default=[], metavar="TOOL", help="take the call, let it act, never answer")
     add("--late", action="append", default=[], metavar="TOOL", help="answer a call only after its notifications/cancelled came")
@@ -200,12 +204,25 @@ class Server:
         elif method == "prompts/get" and self.options.mute_prompt:
             self.reply(message_id, {"description": "no messages"})
         elif method == "tools/list":
-            self.reply(message_id, self.page(int(params.get("cursor") or 0)), method)
+            self.list(message_id, int(params.get("cursor") or 0))
         elif method == "tools/call":
             # A thread a call: a slow one must not keep the notification from us that cancels it.
             threading.Thread(target=self.call, args=(message_id, params), daemon=True).start()
         else:
             self.refuse(message_id, -32601, "Method not found")
+
+    def list(self, message_id: Any, number: int) -> None:
+        spoil = self.options.spoil_list
+        how = spoil.read_text(encoding="utf-8") if spoil and spoil.exists() else ""
+        if how == "error":
+            self.refuse(message_id, -32603, "the list is spoilt, as told")
+        elif how:
+            following = {"endless": str(number + 1), "repeated": "7", "empty": ""}[how]
+            self.reply(message_id, {"tools": [_tool(f"spoilt_{number}")], "nextCursor": following}, "tools/list")
+        else:
+            self.reply(message_id, self.page(number), "tools/list")
+        if self.options.provoke:
+            self.send({"method": "notifications/tools/list_changed"})
 
     def page(self, number: int) -> dict[str, Any]:
         if number:
@@ -231,6 +248,12 @@ class Server:
         if options.serial is not None:
             with self.queue:
                 time.sleep(options.serial)
+        token = (params.get("_meta") or {}).get("progressToken")
+        for _ in range(options.announce):
+            self.send({"method": "notifications/tools/list_changed"})
+        for number in range(options.chatter):
+            self.send({"method": "notifications/message", "params": {"level": "info", "data": f"line {number}"}})
+            self.send({"method": "notifications/progress", "params": {"progressToken": token, "progress": number}})
         if options.log is not None:
             self.send({"method": "notifications/message", "params": {"level": "warning", "data": options.log}})
         if name in self.errors:

@@ -7,26 +7,26 @@ read the facts; the state table decides what follows from what happened.
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import anyio
 
 from toolbay._aio import first_finished, first_of
-from toolbay._text import clean, excerpt, line
 from toolbay.config.models import ServerConfig
 from toolbay.errors import AuthRequired, CallTimeout, ConnectionLost, ToolbayError
-from toolbay.events import Events, Notice, ServerChanged, ServerLog
+from toolbay.events import Events, Notice, ServerChanged
 from toolbay.types import Json, Progress, Subject
 from toolbay.upstream import listing as listings
 from toolbay.upstream.attempts import Repeat, at_most_once
+from toolbay.upstream.chatter import Chatter
 from toolbay.upstream.engine import Budget, Diagnostics, Engine, OpenEngine, Opening, ServerInfo
 from toolbay.upstream.engines import official
 from toolbay.upstream.failures import explain, last_reason, pollution
 from toolbay.upstream.listing import Listing, Refresh
-from toolbay.upstream.pulse import until_silent
+from toolbay.upstream.pulse import while_it_speaks
 from toolbay.upstream.standing import Standing
 from toolbay.upstream.state import Happening, State
 from toolbay.upstream.turns import Turns
@@ -85,13 +85,13 @@ class Connection:
         self._engine: Engine | None = None
         self._stop = anyio.Event()
         self._again = anyio.Event()
+        self.chatter = Chatter(name, self.safe)
         self._refresh = Refresh(name, self.safe)
         self._ids = itertools.count(1)
-        self._turns = Turns(name)
+        self.turns = Turns(name)
         self._closed = anyio.Event()
         self._strayed = _once(lambda text: events.publish(Notice(server=name, text=pollution(text, safe), aside=True)))
         self._opening: anyio.CancelScope | None = None
-        self._silence: ConnectionLost | None = None
 
     # -- what others may ask ------------------------------------------------------------------------------------------
 
@@ -123,10 +123,6 @@ class Connection:
         """Another connection has this name now: what becomes of this one is no news of that server any more."""
         self._events = Events()
         self.on_listing = self.on_change = lambda: None
-
-    async def wait_idle(self) -> None:
-        """Return when no call is under way."""
-        await self._turns.wait_idle()
 
     async def wait_closed(self) -> None:
         await self._closed.wait()
@@ -173,12 +169,9 @@ class Connection:
                 raise
 
         began = anyio.current_time()
-        config, turns = self.config, self._turns
-        await turns.take(at_once=config.max_concurrent, in_line=config.max_queued, deadline=began + budget.first)
-        try:
+        limits = {"at_once": self.config.max_concurrent, "in_line": self.config.max_queued}
+        async with self.turns.one(**limits, deadline=began + budget.first):
             return await at_most_once(ready, send, self._left, budget=budget.after(anyio.current_time() - began), repeat=repeat)
-        finally:
-            turns.leave(at_once=self.config.max_concurrent)
 
     async def _ready(self, deadline: float) -> Engine:
         patience = max(deadline - anyio.current_time(), 0.0)
@@ -226,62 +219,11 @@ class Connection:
         started = anyio.current_time()
         ready_at: float | None = None
         self.standing.starts += 1
-        self._silence = None
         # One scope around the session's whole life: scopes must end in the order of their beginning, and the engine's own
         # begin inside this one. Its deadline is the start's at first, then none, then the close's.
         scope = self._opening = anyio.CancelScope(deadline=started + self.config.startup_timeout)
         self.diagnostics = Diagnostics()
-        failure: BaseException | None = None
-        died: Engine | None = None
-        denied: AuthRequired | None = None
-        try:
-            with scope:
-                async with self._open_engine(self._opened()) as engine:
-                    listing = await listings.read(engine, self.safe)
-                    scope.deadline, self._opening = float("inf"), None
-                    self._engine, self.info = engine, _masked(engine.info, self.safe)
-                    ready_at = anyio.current_time()
-                    self.seconds = ready_at - started
-                    self.listing, self.remembered = listing, False
-                    self.standing.connected()
-                    _tell(self.name, self.on_listing)
-                    if (denied := await self._attend(engine)) is not None:
-                        await self._dismiss(engine, denied)
-                    died = engine
-                    scope.deadline = anyio.current_time() + CLOSE_TIMEOUT
-        except Exception as error:  # the seam: whatever an engine met ends here as one sentence
-            failure = error
-        finally:
-            self._engine = self._opening = None
-        if self._stop.is_set() or denied is not None:
-            return
-        if ready_at is None:
-            self._failed(failure, timed_out=scope.cancelled_caught)
-        else:
-            self._lost(died, failure, ready_for=anyio.current_time() - ready_at)
-
-    async def _attend(self, engine: Engine) -> AuthRequired | None:
-        """Stay while the server lives; the refusal, where it wants credentials."""
-        denied: AuthRequired | None = None
-        async with anyio.create_task_group() as group:
-
-            async def listen() -> None:
-                self._silence = await until_silent(engine, lambda: self.config.ping_interval, busy=self._is_busy, heard=self._heard)
-                group.cancel_scope.cancel()
-
-            group.start_soon(listen, name=f"{self.name}: pulse")
-            denied = await self._refresh.during(engine, self._stop, took=self._took)
-            group.cancel_scope.cancel()
-        return denied
-
-    def _is_busy(self) -> bool:
-        return self._turns.under_way > 0
-
-    def _heard(self) -> float:
-        return max(self.diagnostics.heard(), self._turns.last)
-
-    def _opened(self) -> Opening:
-        return Opening(
+        opening = Opening(
             name=self.name,
             config=self.config,
             environ=self._environ,
@@ -291,11 +233,38 @@ class Connection:
             ids=self._ids,
             safe=self.safe,
         )
-
-    async def _dismiss(self, engine: Engine, denied: AuthRequired) -> None:
-        """Let nobody in any more, and whoever is in finish."""
-        self._failed(denied, timed_out=False)
-        await first_finished(self._turns.wait_idle, self._stop.wait, engine.died.wait)
+        failure: BaseException | None = None
+        died: Engine | None = None
+        ended: ToolbayError | None = None
+        try:
+            with scope:
+                async with self._open_engine(opening) as engine:
+                    listing = await listings.read(engine, self.safe)
+                    scope.deadline, self._opening = float("inf"), None
+                    self._engine, self.info = engine, _masked(engine.info, self.safe)
+                    ready_at = anyio.current_time()
+                    self.seconds = ready_at - started
+                    self.listing, self.remembered = listing, False
+                    self.standing.connected()
+                    _tell(self.name, self.on_listing)
+                    stay = partial(self._refresh.during, engine, self._stop, held=lambda: self.listing, took=self._took)
+                    ended = await while_it_speaks(stay, engine, self.turns, self.diagnostics, lambda: self.config.ping_interval)
+                    if isinstance(ended, AuthRequired):
+                        self._failed(ended, timed_out=False)  # from here on nobody comes in; whoever is in may finish
+                        await first_finished(self.turns.wait_idle, self._stop.wait, engine.died.wait)
+                    died = engine
+                    scope.deadline = anyio.current_time() + CLOSE_TIMEOUT
+        except Exception as error:  # the seam: whatever an engine met ends here as one sentence
+            failure = error
+        finally:
+            self._engine = self._opening = None
+        if self._stop.is_set() or isinstance(ended, AuthRequired):
+            return
+        if ready_at is None:
+            self._failed(failure, timed_out=scope.cancelled_caught)
+        else:
+            words = ended or (died.last_words() if died is not None else None)
+            self._lost(words, failure, ready_for=anyio.current_time() - ready_at)
 
     def _took(self, listing: Listing) -> None:
         self.listing = listing
@@ -305,10 +274,10 @@ class Connection:
         if method in LIST_CHANGED:
             self._refresh.announce()
         elif method == "notifications/message":
-            self._events.publish(_said(self, params))
+            for said in self.chatter.heard(params):
+                self._events.publish(said)
 
-    def _lost(self, died: Engine | None, failure: BaseException | None, *, ready_for: float) -> None:
-        words = self._silence or (died.last_words() if died is not None else None)
+    def _lost(self, words: ToolbayError | None, failure: BaseException | None, *, ready_for: float) -> None:
         reason = last_reason(self.name, words, failure, self.safe)
         error = ConnectionLost(self.safe(f"{self.name} went away{f': {reason}' if reason else ''}"), server=self.name)
         self.standing.lost(error, self.config.restart, ready_for=ready_for)
@@ -337,13 +306,6 @@ def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
             remaining.pop()(text)
 
     return told
-
-
-def _said(connection: Connection, params: Json) -> ServerLog:
-    """A `notifications/message` for people."""
-    data = params.get("data")
-    text = connection.safe(clean(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)))
-    return ServerLog(server=connection.name, level=line(connection.safe(str(params.get("level", "info"))), 20), text=excerpt(text, 2_000))
 
 
 def _tell(name: str, listener: Callable[[], None]) -> None:

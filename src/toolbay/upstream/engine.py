@@ -99,6 +99,8 @@ class Opening:
     on_notification: Callable[[str, Json], None] = lambda _method, _params: None
     """Called in the order of arrival; must be quick and must not raise."""
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    on_gap: Callable[[], None] = lambda: None
+    """Called when notifications may have been missed, for what brings them was lost and is there again; must be quick."""
     on_stray: Callable[[str], None] = lambda _line: None
     """Called with the first line of a program's output that was no message; the rest is in the diagnostics."""
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))

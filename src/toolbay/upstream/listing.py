@@ -15,12 +15,17 @@ from toolbay._text import clean, line
 from toolbay.errors import AuthRequired, CallError, ConnectionFailed, ConnectionLost, ServerError
 from toolbay.types import Json
 from toolbay.upstream.engine import Budget, Engine, fresh_for
+from toolbay.upstream.floods import Pace
 
 MAX_PAGES = 100
 MAX_ITEMS = 20_000
 LIST_BUDGET = Budget(timeout=30.0, ceiling=120.0)
 RELIST_DEBOUNCE = 0.3
 """Seconds of quiet before a changed list is read again; servers announce each tool of a hundred one by one."""
+RELIST_PATIENCE = 2.0
+"""Seconds after which it is read without that quiet."""
+RELIST_BURST, RELIST_EVERY = 5, 10.0
+"""So many readings may follow each other closely; a server that always announces gets one in so many seconds."""
 METHOD_NOT_FOUND = -32601
 
 _LISTS = (
@@ -48,15 +53,17 @@ class Listing:
     """Seconds that the server lets it be taken as fresh, the fewest of all pages; None where it does not say."""
 
 
-async def read(engine: Engine, safe: Callable[[str], str] = str) -> Listing:
+async def read(engine: Engine, safe: Callable[[str], str] = str, before: Listing | None = None) -> Listing:
     """List all that the server says it has, `masked`.
 
-    A list that it advertises but cannot give costs that list only.
+    A list that it advertises but cannot give, or does not end, costs that list only: what it listed `before` stays, and where
+    there is nothing of before, what could be read counts.
 
     Raises:
         ConnectionLost: it went away meanwhile.
         CallError: its tools could not be listed, and it has nothing else.
     """
+    held = _held(before)
     found: dict[str, tuple[Json, ...]] = {}
     complaints: list[str] = []
     fresh: list[float] = []
@@ -67,11 +74,17 @@ async def read(engine: Engine, safe: Callable[[str], str] = str) -> Listing:
             continue
         try:
             found[key] = await _pages(engine, method, key, complaints, fresh)
+        except _Unending as unending:
+            found[key] = held.get(key) or unending.items
+            kept = "what it listed before stays" if held.get(key) else "it was read up to there"
+            complaints.append(f"its list of {key} {unending}: {kept}")
         except CallError as error:
-            failure = failure or (error if key == "tools" else None)
-            found[key] = ()
-            if not (isinstance(error, ServerError) and error.code == METHOD_NOT_FOUND):
-                complaints.append(f"its {key} could not be listed: {line(safe(clean(str(error))), 200)}")
+            known = not (isinstance(error, ServerError) and error.code == METHOD_NOT_FOUND)
+            found[key] = held.get(key, ()) if known else ()
+            failure = failure or (error if key == "tools" and not found[key] else None)
+            if known:
+                kept = "; what it listed before stays" if found[key] else ""
+                complaints.append(f"its {key} could not be listed: {line(safe(clean(str(error))), 200)}{kept}")
     if failure is not None and not any(found.values()):
         raise failure
     listing = Listing(
@@ -85,52 +98,78 @@ async def read(engine: Engine, safe: Callable[[str], str] = str) -> Listing:
     return masked(listing, safe)
 
 
+def _held(before: Listing | None) -> dict[str, tuple[Json, ...]]:
+    if before is None:
+        return {}
+    return {
+        "tools": before.tools,
+        "resources": before.resources,
+        "resourceTemplates": before.templates,
+        "prompts": before.prompts,
+    }
+
+
 class Refresh:
-    """Reads a server's lists again once it has announced that they changed: one reading at a time. What goes wrong costs that one."""
+    """Reads a server's lists again once it has announced that they changed: one reading at a time. What goes wrong costs that one.
+
+    However many announcements come, one more reading follows the one that is under way; and not too many in a row, for there
+    are servers that announce a change each time they are asked.
+    """
 
     def __init__(self, name: str, safe: Callable[[str], str]) -> None:
         self._name = name
         self._safe = safe
         self._due = anyio.Event()
+        self._last = 0.0
+        self._pace = Pace(RELIST_BURST, RELIST_EVERY)
         self._denied: AuthRequired | None = None
+        self._refused = anyio.Event()
 
     def announce(self) -> None:
+        """The lists are not what they were, or may not be."""
+        self._last = anyio.current_time()
         self._due.set()
 
     def deny(self, error: AuthRequired) -> None:
         """A request was told that the credentials do not hold any more: the lists would be told the same."""
         self._denied = error
-        self._due.set()
+        self._refused.set()
 
-    async def during(self, engine: Engine, stop: anyio.Event, *, took: Callable[[Listing], None]) -> AuthRequired | None:
-        """Give each new listing to `took`, until the engine dies or `stop`; or until it wants credentials: that is returned."""
-        denied = self._denied = None
+    async def during(
+        self, engine: Engine, stop: anyio.Event, *, held: Callable[[], Listing | None], took: Callable[[Listing], None]
+    ) -> AuthRequired | None:
+        """Give each listing that is another one than `held` to `took`, until the engine dies or `stop`.
+
+        Or until it wants credentials: that is returned.
+        """
+        self._denied, self._refused = None, anyio.Event()
         async with anyio.create_task_group() as group:
-
-            async def follow() -> None:
-                nonlocal denied
-                denied = await self._follow(engine, took)
-                group.cancel_scope.cancel()
-
-            group.start_soon(follow, name=f"{self._name}: lists")
-            if stop.is_set() or engine.died.is_set():
-                group.cancel_scope.cancel()
-            await first_of(stop, engine.died)
+            group.start_soon(self._follow, engine, held, took, name=f"{self._name}: lists")
+            await first_of(stop, engine.died, self._refused)
             group.cancel_scope.cancel()
-        return denied
+        return self._denied
 
-    async def _follow(self, engine: Engine, took: Callable[[Listing], None]) -> AuthRequired:
+    async def _quiet(self) -> None:
+        """Wait for an announcement, for the quiet after it, and for a turn."""
+        await self._due.wait()
+        latest = anyio.current_time() + RELIST_PATIENCE
+        while (now := anyio.current_time()) < (until := min(self._last + RELIST_DEBOUNCE, latest)):  # noqa: ASYNC110 - a time, no event
+            await anyio.sleep(until - now)
+        await anyio.sleep(self._pace.wait(anyio.current_time()))
+        self._pace.take(anyio.current_time())
+
+    async def _follow(self, engine: Engine, held: Callable[[], Listing | None], took: Callable[[Listing], None]) -> None:
         while True:
-            await self._due.wait()
-            if self._denied is not None:
-                return self._denied
-            # Whatever is announced while we wait or list sets a new event: at most one more listing follows.
-            await anyio.sleep(RELIST_DEBOUNCE)
+            await self._quiet()
+            # Whatever is announced from now on sets a new event: at most one more listing follows.
             self._due = anyio.Event()
             try:
-                took(await read(engine, self._safe))
+                before = held()
+                if (listing := await read(engine, self._safe, before)) != before:
+                    took(listing)
             except AuthRequired as error:
-                return error
+                self.deny(error)
+                return
             except (CallError, ConnectionFailed, ConnectionLost) as error:
                 _log.warning("%s: its changed lists could not be read: %s", self._name, self._safe(str(error)))
             except Exception:
@@ -163,6 +202,14 @@ def redacted(value: Any, safe: Callable[[str], str]) -> Any:
     return value
 
 
+class _Unending(Exception):
+    """A list has no end; `items` is what was read of it. The text says why, as the end of a sentence."""
+
+    def __init__(self, why: str, items: tuple[Json, ...]) -> None:
+        super().__init__(why)
+        self.items = items
+
+
 async def _pages(engine: Engine, method: str, key: str, complaints: list[str], fresh: list[float]) -> tuple[Json, ...]:
     items: list[Json] = []
     names: set[str] = set()
@@ -183,13 +230,12 @@ async def _pages(engine: Engine, method: str, key: str, complaints: list[str], f
         # An empty string is a valid cursor; only its absence ends the list.
         if not isinstance(cursor, str):
             return tuple(items)
-        if cursor in seen or len(items) > MAX_ITEMS:
-            why = "repeats a cursor" if cursor in seen else f"is longer than {MAX_ITEMS} items"
-            complaints.append(f"its list of {key} {why}: it was read up to there")
-            return tuple(items)
+        if cursor in seen:
+            raise _Unending("repeats a cursor", tuple(items))
+        if len(items) > MAX_ITEMS:
+            raise _Unending(f"is longer than {MAX_ITEMS} items", tuple(items))
         seen.add(cursor)
-    complaints.append(f"its list of {key} has more than {MAX_PAGES} pages: it was read up to there")
-    return tuple(items)
+    raise _Unending(f"has more than {MAX_PAGES} pages", tuple(items))
 
 
 def _items(value: Any, key: str, complaints: list[str]) -> list[Json]:

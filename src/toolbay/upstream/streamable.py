@@ -84,6 +84,8 @@ class Streams:
     ledger: Ledger
     gone: Callable[[], bool]
     """Whether the server is known to be there no more, so that nothing needs to be said to it."""
+    on_gap: Callable[[], None]
+    """Called when the stream to listen on is there again, after it was lost with what was said meanwhile."""
     _session: str = ""
     _protocol: str = ""
     """The version that messages without a header of their own go under."""
@@ -280,6 +282,7 @@ class Streams:
     async def _listen(self, incoming: _Incoming) -> None:
         """Follow what the server says of itself, for as long as the session lasts; a server that has no such stream says so once."""
         position = _Position()
+        heard_before = False
         while self._session:
             headers = self._headers(EVENT_STREAM) | ({LAST_EVENT_ID: position.last_id} if position.last_id else {})
             began = anyio.current_time()
@@ -290,6 +293,10 @@ class Streams:
                     if status < 500 and status not in FOR_LATER and (status != 200 or kind(response) != EVENT_STREAM):
                         return
                     if status == 200:
+                        # From an event that has an id the server goes on by itself.
+                        if heard_before and not position.last_id:
+                            self.on_gap()
+                        heard_before = True
                         await self._hear(response, position, incoming)
             except BlockedAddress:
                 return

@@ -14,39 +14,31 @@ from typing import Any, Self, TypeAlias
 
 import anyio
 import httpx2
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from mcp_types import JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from toolbay._lenient import as_object
 from toolbay.config.models import ServerConfig, TransportType
-from toolbay.errors import BadCall, ConnectionLost, HandshakeFailed, ServerError, ToolbayError
+from toolbay.errors import ConnectionLost, HandshakeFailed, ServerError, ToolbayError
 from toolbay.net import http
 from toolbay.net.guard import Policy
 from toolbay.types import Json
+from toolbay.upstream.boxes import LAST_BYTES, Inbox, Incoming, Outbox
 from toolbay.upstream.engine import Opening
 from toolbay.upstream.faults import Faults
-from toolbay.upstream.ledger import CANCELLED, Ledger
+from toolbay.upstream.ledger import Ledger
 from toolbay.upstream.lines import Lines, LineTooLong, Ring
-from toolbay.upstream.pipes import NothingTaken
 from toolbay.upstream.process import Child
 from toolbay.upstream.sse import Streams as Sse
 from toolbay.upstream.streamable import Streams as Streamable
 from toolbay.upstream.streams import UNREADABLE
 
-Incoming: TypeAlias = SessionMessage | Exception
 Streams: TypeAlias = tuple[Any, Any]
 """What the SDK calls a transport's streams: messages in, messages out."""
 
-WRITE_TIMEOUT = 60.0
-"""Seconds that a child may leave its input unread before it counts as stuck."""
-OUTBOX = 1024
-"""Messages that wait for a child to read them, so that a caller's cancellation never waits for a full pipe."""
 NOISE_LIMIT = 1 << 20
 """Bytes of text that a child may write before its first message: banners have some hundred. What writes more is no server."""
-LAST_BYTES = 0.5
-"""Seconds in which a dead child's output is still read; a grandchild may hold the pipe open for ever."""
 
 
 @dataclass(slots=True)
@@ -197,7 +189,7 @@ async def _over_http(opening: Opening, ledger: Ledger, line: Line) -> AsyncGener
 
     async with (
         http.client(headers=config.headers, wrap=wrap, policy=_policy(config)) as client,
-        Streamable(client=client, url=config.url, ledger=ledger, gone=line.died.is_set).open() as streams,
+        Streamable(client=client, url=config.url, ledger=ledger, gone=line.died.is_set, on_gap=opening.on_gap).open() as streams,
     ):
         yield streams
 
@@ -225,20 +217,19 @@ async def _over_sse(opening: Opening, ledger: Ledger, line: Line) -> AsyncGenera
 async def _over_pipes(child: Child, opening: Opening, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
     child.stderr.safe = opening.safe
     stray = Stray(opening)
-    incoming, read = anyio.create_memory_object_stream[Incoming]()
-    write, outgoing = anyio.create_memory_object_stream[SessionMessage](OUTBOX)
-    async with incoming, read, write, outgoing, anyio.create_task_group() as group:
-        group.start_soon(_read_lines, child, incoming, stray, ledger, line, name=f"{opening.name}: read")
-        group.start_soon(_write_lines, child, outgoing, ledger, line, name=f"{opening.name}: write")
-        yield read, write
+    inbox, outbox = Inbox(), Outbox(child, ledger, line.dead)
+    async with anyio.create_task_group() as group:
+        group.start_soon(_read_lines, child, inbox, stray, ledger, line, name=f"{opening.name}: read")
+        group.start_soon(outbox.run, name=f"{opening.name}: write")
+        yield inbox, outbox
         group.cancel_scope.cancel()
 
 
-async def _read_lines(child: Child, incoming: MemoryObjectSendStream[Incoming], stray: Stray, ledger: Ledger, line: Line) -> None:
+async def _read_lines(child: Child, inbox: Inbox, stray: Stray, ledger: Ledger, line: Line) -> None:
     lines = Lines()
     reason: ToolbayError | None = None
     try:
-        async with incoming, anyio.create_task_group() as group:
+        async with anyio.create_task_group() as group:
 
             async def end_with_child() -> None:
                 await child.exited.wait()
@@ -254,7 +245,7 @@ async def _read_lines(child: Child, incoming: MemoryObjectSendStream[Incoming], 
                             ledger.failed(_answers(text), ServerError(UNREADABLE, ran=True))
                         else:
                             stray.spoken = True
-                            await incoming.send(SessionMessage(message))
+                            await inbox.put(SessionMessage(message))
             except HandshakeFailed as error:
                 reason = error
             except LineTooLong as error:
@@ -266,6 +257,7 @@ async def _read_lines(child: Child, incoming: MemoryObjectSendStream[Incoming], 
                 await child.exited.wait()
             group.cancel_scope.cancel()
     finally:
+        inbox.end()
         line.dead(reason or ConnectionLost(child.describe_end()))
 
 
@@ -290,51 +282,3 @@ def _answers(text: bytes) -> object:
     except (ValueError, RecursionError):
         return None
     return known.get("id") if "method" not in known else None
-
-
-async def _write_lines(child: Child, outgoing: MemoryObjectReceiveStream[SessionMessage], ledger: Ledger, line: Line) -> None:
-    async with outgoing:
-        async for item in outgoing:
-            message = item.message
-            request_id = message.id if isinstance(message, JSONRPCRequest) else None
-            if not ledger.may_send(request_id):
-                continue  # its caller has left, and was told that it was not sent
-            if (cancelled := _cancelled(message)) is not None and ledger.withdraw(cancelled):
-                continue  # of a request that the server never saw
-            try:
-                data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-            except (ValueError, TypeError) as error:
-                ledger.failed(request_id, BadCall(f"it cannot be written as JSON ({type(error).__name__}); nothing was sent"))
-                continue
-            if not child.takes_input:
-                await _end_of_input(child, line)
-                break  # what is not sent by now is lost unsent
-            ledger.sent(request_id)
-            with anyio.move_on_after(WRITE_TIMEOUT) as scope:
-                try:
-                    await child.send(data)
-                except NothingTaken:
-                    ledger.unsent(request_id)
-                    await _end_of_input(child, line)
-                    break
-                except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-                    await _end_of_input(child, line)
-                    break
-            if scope.cancelled_caught:
-                line.dead(ConnectionLost(f"it has not read its input for {WRITE_TIMEOUT:.0f} s"))
-                break
-
-
-def _cancelled(message: Any) -> object:
-    """The request that a message takes back; None where it takes none back."""
-    if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
-        return (message.params or {}).get("requestId")
-    return None
-
-
-async def _end_of_input(child: Child, line: Line) -> None:
-    """A child takes no more. Where it has ended, that says more about it, and its last output is still to be read."""
-    with anyio.move_on_after(LAST_BYTES):
-        await child.exited.wait()
-    if not child.exited.is_set():
-        line.dead(ConnectionLost("it closed its input"))
