@@ -111,8 +111,9 @@ def test_no_bytes_are_too_strange(start: bytes, rest: bytes) -> None:
 def test_sizes_are_for_people() -> None:
     """REN-2: the model sees how big a file is in a few characters."""
     assert [size(1), size(999), size(12_345), size(999_600), size(3_400_000)] == ["1 byte", "999 bytes", "12 kB", "1.0 MB", "3.4 MB"]
+    assert [size(999_949_999), size(2_100_000_000)] == ["999.9 MB", "2.1 GB"]
 
 
 def test_a_size_that_no_file_has_is_only_a_claim() -> None:
     """REN-6: a server may send any number as the size of a resource."""
-    assert size(10**400) == size(10**18) == "more than 1000000000000.0 MB"
+    assert size(10**400) == size(10**18) == "more than 1000000000.0 GB"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolbay.config.models import RestartPolicy, ServerConfig, TransportType
+from toolbay.config.models import Limits, RestartPolicy, ServerConfig, TransportType
 from toolbay.reconcile import CONNECTION, PRESENCE, TOOLS, Plan, plan
 
 ANOTHER: dict[str, Any] = {
@@ -25,6 +25,9 @@ ANOTHER: dict[str, Any] = {
     "tool_timeouts": {"a": 1.0},
     "max_timeout": 9.0,
     "startup_timeout": 3.0,
+    "max_concurrent": 3,
+    "max_queued": 5,
+    "ping_interval": 9.0,
     "enabled_tools": ("a",),
     "disabled_tools": ("b",),
     "enabled_resources": (),
@@ -36,6 +39,7 @@ ANOTHER: dict[str, Any] = {
     "roots": ("/r",),
     "sampling": True,
     "elicitation": True,
+    "limits": Limits(memory=10_000_000),
     "sandbox": "strict",
     "sandbox_paths": ("/srv/data:rw",),
     "sandbox_network": True,

@@ -118,12 +118,14 @@ def dimensions(data: bytes) -> tuple[int, int] | None:
 
 
 def size(count: int) -> str:
-    """A number of bytes for people: `812 bytes`, `12 kB`, `3.4 MB` (powers of ten)."""
+    """A number of bytes for people: `812 bytes`, `12 kB`, `3.4 MB`, `2.1 GB` (powers of ten)."""
     if count >= _MOST:
         return f"more than {size(_MOST - 1)}"
     if count < 1000:
         return f"{count} byte{'' if count == 1 else 's'}"
-    return f"{count / 1000:.0f} kB" if count < 999_500 else f"{count / 1_000_000:.1f} MB"
+    if count < 999_500:
+        return f"{count / 1000:.0f} kB"
+    return f"{count / 1_000_000:.1f} MB" if count < 999_950_000 else f"{count / 1_000_000_000:.1f} GB"
 
 
 def _text_type(text: str) -> str:

@@ -24,6 +24,7 @@ CONNECTION = frozenset(
         "roots",
         "sampling",
         "elicitation",
+        "limits",
         "sandbox",
         "sandbox_paths",
         "sandbox_network",

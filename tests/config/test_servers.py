@@ -95,7 +95,7 @@ def test_every_field_is_read_in_camel_case_and_in_snake_case() -> None:
         "startupTimeout": 7, "toolTimeouts": {"aB": 1}, "maxTimeout": 9, "inheritEnv": ["X"], "ssrfWhitelist": ["10.0.0.0/8"],
         "protocolVersion": "legacy", "restart": {"maxAttempts": 2}, "retry": "never", "approval": {"tool": "always"}, "roots": ["/r"],
         "sampling": True, "elicitation": True, "sandbox": "soft", "description": "d", "disabled": True, "trusted": True,
-        "sandboxPaths": ["~/a:rw"], "sandboxNetwork": True,
+        "sandboxPaths": ["~/a:rw"], "sandboxNetwork": True, "limits": {"memory": "2g", "processes": 9},
     }  # fmt: skip
     snake = {"".join(f"_{c.lower()}" if c.isupper() else c for c in key): value for key, value in camel.items()}
     snake["restart"] = {"max_attempts": 2}
@@ -103,6 +103,27 @@ def test_every_field_is_read_in_camel_case_and_in_snake_case() -> None:
     for entry in (camel, snake):
         assert [problem.where.rpartition(".")[2] for problem in read(entry).problems] == ["sampling", "elicitation"]  # not supported yet
     assert valid(camel).tool_timeouts == {"aB": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("2g", 2 * 10**9), ("2 GB", 2 * 10**9), ("2GiB", 2 * 2**30), ("1.5M", 1_500_000), ("500 mb", 5 * 10**8), (3_000_000, 3_000_000), (0, 0)],
+)
+def test_a_limit_of_memory_is_read_as_people_write_it(written: object, meant: int) -> None:
+    """CFG-3: a size with its unit, or a number of bytes."""
+    assert valid({"command": "x", "limits": {"memory": written}}).limits.memory == meant
+
+
+@pytest.mark.parametrize("wrong", ["much", "2 elephants", "-1g", "", True, -5])
+def test_a_limit_of_memory_that_is_none_is_told(wrong: object) -> None:
+    """CFG-6: with the key and what would fit."""
+    assert "`limits.memory`" in reason({"command": "x", "limits": {"memory": wrong}})
+
+
+def test_limits_have_a_default_that_stops_fork_bombs_and_can_be_lifted() -> None:
+    """CFG-3: processes are bounded unless somebody says 0; memory is not."""
+    assert (valid({"command": "x"}).limits.memory, valid({"command": "x"}).limits.processes) == (0, 1_000)
+    assert valid({"command": "x", "limits": {"processes": 0}}).limits.processes == 0
 
 
 def test_what_is_not_supported_yet_says_so() -> None:

@@ -111,6 +111,8 @@ def _as_in_files(model: Any, inner: list[str]) -> list[str]:
 def _clause(kind: str, context: Mapping[str, Any], message: str) -> str:
     if kind in _EXPECTED:
         return f"must be {_EXPECTED[kind]}"
+    if kind == "value_error":
+        return str(context["error"])  # a validator of ours, which says such a clause
     if kind in {"literal_error", "enum"}:
         return f"must be {context.get('expected', '')}"
     for bound, words in (("gt", "greater than"), ("ge", "at least"), ("lt", "less than"), ("le", "at most")):

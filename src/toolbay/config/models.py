@@ -6,12 +6,13 @@ default and why stands beneath it, and is what editors show.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 
@@ -48,6 +49,29 @@ class RestartPolicy(Section):
     """Seconds of the first pause; each further one is twice as long. A reload or a person ends it at once."""
     max_pause: float = Field(default=600.0, gt=0)
     """Seconds: the longest pause."""
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+
+
+def _bytes(value: Any) -> Any:
+    """A size as people write it: `2g`, `500 MB` (powers of ten), `2GiB` (powers of two), or a number of bytes."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError('must be a size such as "500 MB" or "2g"')
+    number, letter, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(letter.lower() or " "))
+
+
+class Limits(Section):
+    """What a program and all that it starts may use together: what passes it is ended, and told why. Linux."""
+
+    memory: Annotated[int, BeforeValidator(_bytes, json_schema_input_type=int | str), Field(ge=0)] = 0
+    """Memory, as "500 MB" or "2g"; what programs share counts in parts. 0: any."""
+    processes: int = Field(default=1_000, ge=0)
+    """How many processes, itself among them; the default stops what multiplies without end. 0: any number."""
 
 
 class ServerConfig(Section):
@@ -121,6 +145,8 @@ class ServerConfig(Section):
     """Whether the server may ask our model. Not supported yet."""
     elicitation: bool = False
     """Whether the server may ask the person. Not supported yet."""
+    limits: Limits = Limits()
+    """stdio: what the program may use of the machine."""
     sandbox: Literal["none", "soft", "strict"] = "none"
     """stdio: how far the program is shut in: not at all, by limits, or behind walls (bubblewrap, Linux) without network and home."""
     sandbox_paths: tuple[str, ...] = ()

@@ -30,6 +30,11 @@ class Hold(Protocol):
         """The server's exit code, or the negative number of the signal that ended it; None while it runs."""
         ...
 
+    @property
+    def excess(self) -> tuple[str, int] | None:
+        """The limit (`memory` in bytes, `processes`) for which it was ended, and what was used of it; None for any other end."""
+        ...
+
     async def wait(self) -> None:
         """Return when the server itself has ended. Any number of tasks may wait."""
 
@@ -56,6 +61,10 @@ class Group:
     @property
     def returncode(self) -> int | None:
         return self._process.returncode
+
+    @property
+    def excess(self) -> tuple[str, int] | None:
+        return None
 
     async def wait(self) -> None:
         await exit_of(self._process)

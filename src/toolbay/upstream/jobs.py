@@ -150,6 +150,10 @@ class Held:
     def returncode(self) -> int | None:
         return self._process.returncode
 
+    @property
+    def excess(self) -> tuple[str, int] | None:
+        return None
+
     async def wait(self) -> None:
         await exit_of(self._process)
 

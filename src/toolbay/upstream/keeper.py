@@ -27,6 +27,8 @@ PAUSE = 0.02
 """Seconds between looks for new processes while all are being ended."""
 PATIENCE = 3.0
 """Seconds of killing after which what cannot be killed (it belongs to another user) is left."""
+LOOK, LOOK_WELL, MORE_TASKS = 0.25, 5.0, 32
+"""Seconds between looks at what a limited server uses; seconds, or new threads on the whole machine, until all of it is looked at."""
 LINGER = 3.0
 """Seconds that what the server left behind may stay where nobody asks for its end."""
 CORE, FILES = 0, 4096
@@ -42,8 +44,10 @@ class Order:
     """What to start and how long to wait, as `keeping.order` wrote it: fields that end with a zero byte."""
 
     def __init__(self, data: bytes) -> None:
-        parent, leave, term, rest, self.confinement, self.folder, self.program, count, *values = data.split(b"\0")[:-1]
+        parent, leave, term, rest, memory, processes, *others = data.split(b"\0")[:-1]
+        self.confinement, self.folder, self.program, count, *values = others
         self.parent = int(parent)
+        self.memory, self.processes = int(memory), int(processes)
         self.leave_grace, self.term_grace, self.rest_grace = float(leave), float(term), float(rest)
         self.argv = values[: int(count)]
         self.env = dict(value.split(b"=", 1) for value in values[int(count) :])
@@ -59,6 +63,9 @@ class Keeper:
         self.server = 0
         self.ended = self.empty = False
         self.term_at = self.kill_at = self.give_up_at = float("inf")
+        self.look_at = time.monotonic() + LOOK if order.memory or order.processes else float("inf")
+        self.look_well_at = 0.0
+        self.tasks = 0
         self.wake, wake_end = os.pipe()
         os.set_blocking(self.wake, False)
         os.set_blocking(wake_end, False)
@@ -124,7 +131,7 @@ class Keeper:
 
     def pause(self) -> float | None:
         """Milliseconds until something is due; None: for ever."""
-        due = min(self.term_at, self.kill_at)
+        due = min(self.term_at, self.kill_at, self.look_at)
         if due == float("inf"):
             return None
         return max(due - time.monotonic(), PAUSE) * 1000
@@ -168,10 +175,32 @@ class Keeper:
         now = time.monotonic()
         if now >= self.kill_at:
             self.give_up_at = min(self.give_up_at, now + PATIENCE)
+            self.look_at = float("inf")
             self.signal_all(signal.SIGKILL)
         elif now >= self.term_at:
             self.term_at = float("inf")
             self.signal_all(signal.SIGTERM)
+        elif now >= self.look_at:
+            self.look_at = now + LOOK
+            self.look(now)
+
+    def look(self, now: float) -> None:
+        """End everything where it uses more than it may. A look at all of it is only taken where something may have changed."""
+        tasks = tasks_of_machine()
+        self.tasks = min(self.tasks, tasks)
+        if not self.order.memory and now < self.look_well_at and tasks - self.tasks < MORE_TASKS:
+            return
+        self.tasks, self.look_well_at = tasks, now + LOOK_WELL
+        pids = descendants(os.getpid())
+        if 0 < self.order.processes < len(pids):
+            self.over("processes", len(pids))
+        elif self.order.memory and (used := memory_of(pids, self.order.memory)) > self.order.memory:
+            self.over("memory", used)
+
+    def over(self, what: str, used: int) -> None:
+        self.say(f"over {what} {used}")
+        self.kill_at = time.monotonic()
+        self.act()
 
     def signal_all(self, number: int) -> None:
         """Signal everything below, as far as we may."""
@@ -239,6 +268,59 @@ def below(root: int) -> set[int]:
         found |= new
         waiting += new
     return found
+
+
+def descendants(root: int) -> set[int]:
+    """What is below `root` as the kernel lists it, for a tenth of what `below` costs; what forks meanwhile may be missed."""
+    found: set[int] = set()
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        try:
+            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - as above
+                with open(f"/proc/{pid}/task/{task}/children", "rb", 0) as file:  # noqa: PTH123 - as above
+                    new = set(map(int, file.readall().split())) - found
+                found |= new
+                waiting += new
+        except (OSError, ValueError):
+            if pid == root:
+                return below(root)  # a kernel that was built without these lists
+    return found
+
+
+def memory_of(pids: set[int], enough: int) -> int:
+    """Bytes of memory of all `pids`: exact, what is shared counted in parts, only where a quick sum is more than `enough`."""
+    quick = sum(pages(f"/proc/{pid}/statm") for pid in pids) * os.sysconf("SC_PAGE_SIZE")
+    return quick if quick <= enough else sum(map(own_memory, pids))
+
+
+def pages(place: str) -> int:
+    try:
+        with open(place, "rb", 0) as file:  # noqa: PTH123 - as above
+            return int(file.read(128).split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0  # it has ended meanwhile
+
+
+def own_memory(pid: int) -> int:
+    """Bytes of memory of one process, its part of what it shares included."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb", 0) as file:  # noqa: PTH123 - as above
+            for line in file.read(4096).splitlines():
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, IndexError, ValueError):
+        pass
+    return pages(f"/proc/{pid}/statm") * os.sysconf("SC_PAGE_SIZE")
+
+
+def tasks_of_machine() -> int:
+    """How many threads there are on this machine, in one read: where a server starts many processes, so many more."""
+    try:
+        with open("/proc/loadavg", "rb", 0) as file:  # noqa: PTH123 - as above
+            return int(file.read(128).split()[3].partition(b"/")[2])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def watch(pid: int) -> int | None:

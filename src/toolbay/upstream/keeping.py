@@ -1,7 +1,8 @@
 """Our side of a keeper: the order that it is given, its report, and what is done where it was ended itself.
 
-The report is lines: `pid N` once the server runs, or `error ERRNO` where it could not be run; `ended CODE`; `gone` when
-nothing that the server started is left. Its end is the keeper's.
+The report is lines: `pid N` once the server runs, or `error ERRNO` where it could not be run; `over WHAT USED` where it has
+passed a limit (`memory` in bytes, `processes`) and is ended for it; `ended CODE`; `gone` when nothing that the server started
+is left. Its end is the keeper's.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def order(launch: Launch) -> bytes:
     Raises:
         ValueError: something in it cannot be given to any process.
     """
-    fields = [str(os.getpid()), str(LEAVE_GRACE), str(TERM_GRACE), str(REST_GRACE), launch.confinement]
+    fields = [str(os.getpid()), str(LEAVE_GRACE), str(TERM_GRACE), str(REST_GRACE)]
+    fields += [str(launch.memory), str(launch.processes), launch.confinement]
     # The server starts in its own folder; a path that was found from ours must not be read from there.
     fields += [launch.cwd or "", os.path.abspath(launch.argv[0]), str(len(launch.argv)), *launch.argv]  # noqa: PTH100
     for name, value in launch.env.items():
@@ -78,6 +80,7 @@ class Kept:
         self._gone = False
         self._pid = 0
         self._returncode: int | None = None
+        self.excess: tuple[str, int] | None = None
         self.error: int | None = None
         """The number of the operating system's error that kept the server from being run."""
         os.set_blocking(report, False)
@@ -147,6 +150,9 @@ class Kept:
             elif word == b"error":
                 self.error = int(number)
                 self._gone = True
+            elif word == b"over":
+                what, _, used = number.partition(b" ")
+                self.excess = (what.decode(), int(used))
             elif word == b"ended":
                 self._returncode = int(number)
             elif word == b"gone":

@@ -59,6 +59,10 @@ class Launch:
     shown: str
     confinement: Literal["", "soft", "strict"] = ""
     """Which limits it is given before it runs; `strict` has its walls in `argv`."""
+    memory: int = 0
+    """Bytes that it and all that it starts may use together; 0: any."""
+    processes: int = 0
+    """How many processes it and all that it starts may be; 0: any."""
 
 
 def environment(config: ServerConfig, environ: Mapping[str, str], *, windows: bool) -> dict[str, str]:
@@ -116,7 +120,8 @@ def prepare(
         if resolved is None:
             raise LaunchFailed(_not_found(command, cwd, path), retriable=False)
         argv = (resolved, *config.args)
-    return Launch(argv=argv, env=env, cwd=cwd, shown=command)
+    limits = config.limits
+    return Launch(argv=argv, env=env, cwd=cwd, shown=command, memory=limits.memory, processes=limits.processes)
 
 
 def _anchored(command: str, cwd: str | None) -> str:

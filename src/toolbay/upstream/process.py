@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.abc
 
+from toolbay._media import size
 from toolbay.errors import LaunchFailed
 from toolbay.upstream import keeping
 from toolbay.upstream.holds import KILL, Group, Hold
@@ -89,6 +90,15 @@ class Child:
         elif self._process.stdin is not None:
             await self._process.stdin.send(data)
 
+    @property
+    def takes_at_once(self) -> bool:
+        """Whether `send_now` can be used."""
+        return self._input is not None
+
+    def send_now(self, data: bytes) -> int:
+        """Write what its input takes at this moment; how many bytes that were."""
+        return self._input.send_now(data) if self._input is not None else 0
+
     async def receive(self) -> bytes:
         """The next bytes of its output.
 
@@ -103,6 +113,8 @@ class Child:
     def describe_end(self) -> str:
         """How it ended, for people: the exit code or signal, and the last lines of stderr."""
         code = self.returncode
+        if self._hold.excess is not None:
+            return _over(self.launch, *self._hold.excess)
         if code is None:
             how = "closed its output"
         elif code < 0:
@@ -180,6 +192,17 @@ async def _within(seconds: float, wait: Callable[[], Awaitable[None]]) -> bool:
     return not scope.cancelled_caught
 
 
+def _over(launch: Launch, what: str, used: int) -> str:
+    """Why a server was ended that has passed a limit."""
+    if what == "memory":
+        limit = size(launch.memory)
+        return f"was ended: it used {size(used)} of memory, and its limit is {limit}; raise `limits.memory` if that is too little"
+    return (
+        f"was ended: it was {used} processes, with all that it had started, and its limit is {launch.processes}; "
+        "raise `limits.processes` if that is too little"
+    )
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -205,8 +228,8 @@ async def _opened(launch: Launch, reads: int, *, kept: bool) -> tuple[anyio.abc.
     launch = dataclasses.replace(launch, env={**launch.env, keeping.MARK: mark})
     if kept:
         return await keeping.keep(launch, mark, reads)
-    if launch.confinement:
-        _log.warning("%s runs without the limits of its sandbox: they need Linux and /proc", launch.shown)
+    if launch.confinement or launch.memory:
+        _log.warning("%s runs without its limits: they need Linux and /proc", launch.shown)
     # Shielded: a start that is cut short would be killed alone, without what it has started meanwhile.
     with anyio.CancelScope(shield=True):
         process = await anyio.open_process(
