@@ -15,7 +15,7 @@ from support.connections import Link, linked
 from support.processes import children, eventually
 from toolbay.errors import CallTimeout, ConnectionLost
 from toolbay.events import ServerChanged
-from toolbay.upstream import transports
+from toolbay.upstream import boxes
 from toolbay.upstream.launch import prepare
 from toolbay.upstream.lines import DEFAULT_LIMIT
 from toolbay.upstream.process import STOP_PATIENCE, spawn
@@ -102,7 +102,7 @@ async def test_p12_a_call_into_a_pipe_that_nobody_reads_ends_with_its_own_deadli
 
 async def test_p12_a_server_that_reads_nothing_for_too_long_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     """LIF-2: a message that was cut in the middle cannot be followed by another: the connection is made anew."""
-    monkeypatch.setattr(transports, "WRITE_TIMEOUT", 0.5)
+    monkeypatch.setattr(boxes, "WRITE_TIMEOUT", 0.5)
     async with linked(WILD) as link:
         first = link.pid
         assert await link.call("deaf") == "deaf done"

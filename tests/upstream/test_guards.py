@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -21,7 +22,7 @@ from support.processes import eventually
 from toolbay.errors import AuthRequired, BadCall, ConnectionLost
 from toolbay.events import Event, Events, ServerLog
 from toolbay.types import Json
-from toolbay.upstream import sdk, transports
+from toolbay.upstream import boxes, sdk
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import Engine, Opening
 from toolbay.upstream.ledger import Ledger
@@ -205,25 +206,57 @@ async def test_arguments_that_cannot_be_written_cost_their_own_call(kind: str) -
             assert link.heard.states == ["connecting", "ready"]
 
 
-async def test_a_message_that_cannot_be_written_to_a_pipe_was_not_sent() -> None:
-    """CAL-3: the writer notes it under the request, and goes on with the next message."""
-    ledger, line, written = Ledger(), transports.Line(), list[bytes]()
+@pytest.mark.parametrize("takes", [1_000_000, 20, 0], ids=["all at once", "a part", "nothing yet"])
+async def test_a_message_that_cannot_be_written_to_a_pipe_was_not_sent(takes: int) -> None:
+    """CAL-3: the writer notes it under the request, and goes on with the next message; what the pipe does not take waits in order."""
+    ledger, written, dead = Ledger(), bytearray(), list[object]()
 
     class Pipe:
-        async def send(self, data: bytes) -> None:
-            written.append(data)
+        takes_at_once = takes_input = True
 
-    bad, good = ledger.open(), ledger.open()
-    write, outgoing = anyio.create_memory_object_stream[SessionMessage](2)
-    for entry, text in ((bad, "\ud83d"), (good, "whole")):
-        write.send_nowait(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=entry.id, method="tools/call", params={"text": text})))
-    write.close()
-    await transports._write_lines(cast("Child", Pipe()), outgoing, ledger, line)
+        def send_now(self, data: bytes) -> int:
+            written.extend(data[:takes])
+            return min(takes, len(data))
+
+        async def send(self, data: bytes) -> None:
+            written.extend(data)
+
+    outbox = boxes.Outbox(cast("Child", Pipe()), ledger, dead.append)
+    bad, first, second = ledger.open(), ledger.open(), ledger.open()
+    for entry, text in ((bad, "\ud83d"), (first, "whole"), (second, "too")):
+        await outbox.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=entry.id, method="tools/call", params={"text": text})))
+    async with anyio.create_task_group() as group:
+        group.start_soon(outbox.run)
+        await eventually(lambda: written.count(b"\n") == 2, "both lines")
+        group.cancel_scope.cancel()
     assert isinstance(bad.fault, BadCall)
-    assert (bad.sent, good.sent) == (False, True)
-    assert len(written) == 1
-    assert b"whole" in written[0]
-    assert not line.died.is_set()
+    assert (bad.sent, first.sent, second.sent) == (False, True, True)
+    assert [json.loads(line)["params"]["text"] for line in written.splitlines()] == ["whole", "too"]
+    assert not dead
+
+
+async def test_whoever_waits_for_an_inbox_to_be_emptied_is_woken_at_its_end() -> None:
+    """TRA-6: a flood of messages is dispatched in bounded portions; who puts more waits, and no longer than there is a taker."""
+    inbox = boxes.Inbox()
+    put = 0
+
+    async def flood() -> None:
+        nonlocal put
+        with pytest.raises(anyio.BrokenResourceError):
+            while True:
+                put += 1
+                await inbox.put(RuntimeError(str(put)))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(flood)
+        await eventually(lambda: put >= boxes.INBOX, "a full inbox")
+        assert put == boxes.INBOX
+        assert [str(await inbox.receive()) for _ in range(boxes.INBOX)] == [str(number) for number in range(1, boxes.INBOX + 1)]
+        assert str(await inbox.receive()) == str(boxes.INBOX + 1)
+        await inbox.aclose()
+    with pytest.raises(anyio.EndOfStream):
+        while True:
+            await inbox.receive()
 
 
 CLOSES_ITS_INPUT = """

@@ -1,0 +1,198 @@
+"""What came from a child, and what goes to it, as the two streams that the SDK's dispatcher wants.
+
+A message is handed on at once by whoever has it; a task is woken only where something has to wait: each waking costs as much as
+writing and reading a small message.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Self, TypeAlias
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCRequest
+
+from toolbay.errors import BadCall, ConnectionLost, ToolbayError
+from toolbay.upstream.ledger import CANCELLED, Ledger
+from toolbay.upstream.pipes import NothingTaken
+from toolbay.upstream.process import Child
+
+Incoming: TypeAlias = SessionMessage | Exception
+
+WRITE_TIMEOUT = 60.0
+"""Seconds that a child may leave its input unread before it counts as stuck."""
+OUTBOX = 1024
+"""Messages that wait for a child to read them, so that a caller's cancellation never waits for a full pipe."""
+INBOX = 64
+"""Messages that are dispatched in one go, while everything else waits."""
+LAST_BYTES = 0.5
+"""Seconds in which a dead child's output is still read; a grandchild may hold the pipe open for ever."""
+
+
+class Inbox:
+    """Messages that came, in their order. One task puts them in, one takes them."""
+
+    def __init__(self) -> None:
+        self._messages: deque[Incoming] = deque()
+        self._arrived = anyio.Event()
+        self._taken = anyio.Event()
+        self._over = False
+
+    async def put(self, message: Incoming) -> None:
+        """Add one; where many lie here already, wait until all are taken.
+
+        Raises:
+            anyio.BrokenResourceError: nobody takes them any more.
+        """
+        if self._over:
+            raise anyio.BrokenResourceError
+        self._messages.append(message)
+        self._arrived.set()
+        if len(self._messages) >= INBOX:
+            self._taken = anyio.Event()
+            await self._taken.wait()
+
+    def end(self) -> None:
+        """No more will come, or nobody takes more."""
+        self._over = True
+        self._arrived.set()
+        self._taken.set()
+
+    async def receive(self) -> Incoming:
+        """The next one.
+
+        Raises:
+            anyio.EndOfStream: there will be no more.
+        """
+        while not self._messages:
+            if self._over:
+                raise anyio.EndOfStream
+            self._taken.set()
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        return self._messages.popleft()
+
+    async def aclose(self) -> None:
+        self.end()
+
+
+class Outbox:
+    """Messages for a child. Who sends one writes it, as far as the pipe takes it; what is left waits in line, for `run`."""
+
+    def __init__(self, child: Child, ledger: Ledger, dead: Callable[[ToolbayError], None]) -> None:
+        """`dead` is told why the child takes no more."""
+        self._child = child
+        self._ledger = ledger
+        self._dead = dead
+        self._line: deque[SessionMessage | bytes] = deque()
+        self._more = anyio.Event()
+        self._room = anyio.Event()
+        self._closed = False
+
+    async def send(self, message: SessionMessage, /) -> None:
+        """Write it, or put it in line.
+
+        Raises:
+            anyio.BrokenResourceError: nothing more is written; this is not either.
+        """
+        while len(self._line) >= OUTBOX and not self._closed:
+            if self._room.is_set():
+                self._room = anyio.Event()
+            await self._room.wait()
+        if self._closed:
+            raise anyio.BrokenResourceError
+        left = message if self._line else self._write_now(message)
+        if left is not None:
+            self._line.append(left)
+            self._more.set()
+
+    async def run(self) -> None:
+        """Write what waits in line, until the child takes no more: what is not sent by then is lost unsent."""
+        try:
+            while True:
+                while not self._line:
+                    self._more = anyio.Event()
+                    await self._more.wait()
+                if not await self._write(self._line[0]):
+                    return
+                self._line.popleft()
+                self._room.set()
+        finally:
+            await self.aclose()
+
+    def _write_now(self, message: SessionMessage) -> SessionMessage | bytes | None:
+        """What is left to be written of a message; None where nothing is."""
+        if not (self._child.takes_at_once and self._child.takes_input):
+            return message
+        data = self._encoded(message)
+        if data is None:
+            return None
+        request_id = _request_id(message)
+        self._ledger.sent(request_id)
+        taken = self._child.send_now(data)
+        if not taken:
+            self._ledger.unsent(request_id)
+            return message
+        return data[taken:] or None
+
+    async def _write(self, waiting: SessionMessage | bytes) -> bool:
+        """Whether the child may take more."""
+        data = waiting if isinstance(waiting, bytes) else self._encoded(waiting)
+        if data is None:
+            return True
+        request_id = None if isinstance(waiting, bytes) else _request_id(waiting)
+        if not self._child.takes_input:
+            await self._end_of_input()
+            return False
+        self._ledger.sent(request_id)
+        with anyio.move_on_after(WRITE_TIMEOUT) as scope:
+            try:
+                await self._child.send(data)
+            except NothingTaken:
+                self._ledger.unsent(request_id)
+                await self._end_of_input()
+                return False
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                await self._end_of_input()
+                return False
+        if scope.cancelled_caught:
+            self._dead(ConnectionLost(f"it has not read its input for {WRITE_TIMEOUT:.0f} s"))
+        return not scope.cancelled_caught
+
+    def _encoded(self, item: SessionMessage) -> bytes | None:
+        """The line to be written; None where nothing is to be sent."""
+        message, request_id = item.message, _request_id(item)
+        if not self._ledger.may_send(request_id):
+            return None  # its caller has left, and was told that it was not sent
+        if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
+            cancelled = (message.params or {}).get("requestId")
+            if cancelled is not None and self._ledger.withdraw(cancelled):
+                return None  # of a request that the server never saw
+        try:
+            return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        except (ValueError, TypeError) as error:
+            self._ledger.failed(request_id, BadCall(f"it cannot be written as JSON ({type(error).__name__}); nothing was sent"))
+            return None
+
+    async def _end_of_input(self) -> None:
+        """A child takes no more. Where it has ended, that says more about it, and its last output is still to be read."""
+        with anyio.move_on_after(LAST_BYTES):
+            await self._child.exited.wait()
+        if not self._child.exited.is_set():
+            self._dead(ConnectionLost("it closed its input"))
+
+    async def aclose(self) -> None:
+        self._closed = True
+        self._room.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def _request_id(item: SessionMessage) -> int | str | None:
+    return item.message.id if isinstance(item.message, JSONRPCRequest) else None
