@@ -6,6 +6,7 @@ same name (DNS rebinding) is never asked for. TLS goes by the name, above this.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
@@ -141,7 +142,9 @@ def _why(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, BaseExceptionGroup) and error.exceptions:  # pyright: ignore[reportUnknownMemberType]
         return _why(error.exceptions[0])  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.errno is not None and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
 
 
 async def _close(stream: httpcore2.AsyncNetworkStream) -> None:

@@ -16,7 +16,7 @@ import anyio
 
 from toolbay._aio import first_finished, first_of
 from toolbay.config.models import ServerConfig
-from toolbay.errors import AuthRequired, CallTimeout, ConnectionLost, ToolbayError
+from toolbay.errors import AuthRequired, CallTimeout, ToolbayError
 from toolbay.events import Events, Notice, ServerChanged
 from toolbay.types import Json, Progress, Subject
 from toolbay.upstream import listing as listings
@@ -24,7 +24,7 @@ from toolbay.upstream.attempts import Repeat, at_most_once
 from toolbay.upstream.chatter import Chatter
 from toolbay.upstream.engine import Budget, Diagnostics, Engine, OpenEngine, Opening, ServerInfo
 from toolbay.upstream.engines import official
-from toolbay.upstream.failures import explain, last_reason, pollution
+from toolbay.upstream.failures import explain, pollution, went_away
 from toolbay.upstream.listing import Listing, Refresh
 from toolbay.upstream.pulse import while_it_speaks
 from toolbay.upstream.standing import Standing
@@ -174,6 +174,8 @@ class Connection:
             return await at_most_once(ready, send, self._left, budget=budget.after(anyio.current_time() - began), repeat=repeat)
 
     async def _ready(self, deadline: float) -> Engine:
+        if self.state is State.READY and self._engine is not None and not self._engine.died.is_set():
+            return self._engine  # no scope, no timer: almost every call goes this way
         patience = max(deadline - anyio.current_time(), 0.0)
         with anyio.move_on_after(patience):
             while self.state is not State.READY or self._engine is None or self._engine.died.is_set():
@@ -181,7 +183,8 @@ class Connection:
                     raise refusal
                 await self.standing.wait_change()
             return self._engine
-        raise CallTimeout(f"{self.name} was not ready within {patience:.3g} s", sent=False)
+        why = f" ({line(str(self.error), 250)})" if self.error is not None else ""
+        raise CallTimeout(f"{self.name} was not ready within {patience:.3g} s{why}", sent=False)
 
     async def _left(self, engine: Engine) -> None:
         """Wait until the owner has noticed that `engine` is gone; where only the call failed, for a moment."""
@@ -228,6 +231,7 @@ class Connection:
             config=self.config,
             environ=self._environ,
             on_notification=self._notified,
+            on_gap=self._refresh.announce,
             on_stray=self._strayed,
             diagnostics=self.diagnostics,
             ids=self._ids,
@@ -278,9 +282,7 @@ class Connection:
                 self._events.publish(said)
 
     def _lost(self, words: ToolbayError | None, failure: BaseException | None, *, ready_for: float) -> None:
-        reason = last_reason(self.name, words, failure, self.safe)
-        error = ConnectionLost(self.safe(f"{self.name} went away{f': {reason}' if reason else ''}"), server=self.name)
-        self.standing.lost(error, self.config.restart, ready_for=ready_for)
+        self.standing.lost(went_away(self.name, words, failure, self.safe), self.config.restart, ready_for=ready_for)
 
     def _failed(self, failure: BaseException | None, *, timed_out: bool) -> None:
         error = explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self.safe)
