@@ -22,7 +22,7 @@ from support.processes import eventually
 from toolbay.errors import AuthRequired, BadCall, ConnectionLost
 from toolbay.events import Event, Events, ServerLog
 from toolbay.types import Json
-from toolbay.upstream import boxes, sdk
+from toolbay.upstream import boxes, sdk, subscription
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import Engine, Opening
 from toolbay.upstream.ledger import Ledger
@@ -387,8 +387,8 @@ async def test_the_hosts_own_loggers_are_left_alone() -> None:
 
 async def test_a_subscription_that_lived_long_is_asked_for_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """LIF-3: each one that ended well resets the wait for the next."""
-    monkeypatch.setattr(sdk, "RELISTEN_DELAYS", (0.0, 3600.0))
-    monkeypatch.setattr(sdk, "RELISTEN_STABLE", 0.0)
+    monkeypatch.setattr(subscription, "DELAYS", (0.0, 3600.0))
+    monkeypatch.setattr(subscription, "STABLE", 0.0)
     async with RawHttp(era="modern") as server:
         server.capabilities = {"tools": {"listChanged": True}}
         server.steps["subscriptions/listen"] = [Step(error={"code": -32000, "message": "over"})]

@@ -74,6 +74,8 @@ class Diagnostics:
     """What is known of a server's process and stream; filled as it happens, readable at any time."""
 
     pid: int | None = None
+    dropped: int = 0
+    """Messages about progress that were not passed on, since there were too many."""
     stderr: Callable[[], tuple[str, ...]] = tuple
     heard: Callable[[], float] = lambda: float("-inf")
     """When its last message came, on the loop's clock."""

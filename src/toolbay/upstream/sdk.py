@@ -6,7 +6,6 @@ dict, and whoever reads it is lenient item by item. Era negotiation, stamps and 
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -41,6 +40,7 @@ from toolbay.errors import (
 )
 from toolbay.types import Json, Progress
 from toolbay.upstream.engine import Budget, Opening, ServerInfo, fresh_for
+from toolbay.upstream.floods import Flood
 from toolbay.upstream.inputs import further
 from toolbay.upstream.ledger import UNDER_WAY, Entry, Ledger
 from toolbay.upstream.logs import quiet
@@ -48,6 +48,7 @@ from toolbay.upstream.process import Child
 from toolbay.upstream.sse import UNREADABLE
 from toolbay.upstream.stamps import CLIENT_INFO, Stamps
 from toolbay.upstream.statuses import REJECTED
+from toolbay.upstream.subscription import Subscription
 from toolbay.upstream.transports import Line, connect
 
 DISCOVER_TIMEOUT = 12.0
@@ -55,11 +56,8 @@ DISCOVER_TIMEOUT = 12.0
 LIST_PAGES = 100
 """Pages of tools that are read to learn the headers of one anew."""
 SUBSCRIBED = ("tools", "prompts", "resources")
-RELISTEN_DELAYS = (1.0, 5.0, 30.0)
-"""Seconds before a change subscription that ended is asked for again."""
-
-RELISTEN_STABLE = 60.0
-"""Seconds after which a subscription that ended was a good one: the next one is asked for soon."""
+PROGRESS_BURST, PROGRESS_PER_SECOND = 100, 20.0
+"""Progress of one call that is passed on at once, and then in a second. All of it extends the deadline."""
 
 _log = logging.getLogger("toolbay.upstream")
 quiet()  # the SDK's modules are loaded by now
@@ -72,6 +70,7 @@ class Session:
         self._opening = opening
         self._dispatcher = dispatcher
         self._ledger = ledger
+        self._subscription = Subscription(opening.name, opening.on_gap)
         self._line = line
         self._info = ServerInfo()
         self._progress: dict[int, Callable[[Progress], None]] = {}
@@ -154,10 +153,19 @@ class Session:
             if on_sent is not None:
                 on_sent()
 
+        flood: Flood | None = None
+
         def progressed(progress: Progress) -> None:
-            scope.deadline = min(anyio.current_time() + budget.timeout, started + budget.ceiling)
-            if on_progress is not None:
+            nonlocal flood
+            now = anyio.current_time()
+            scope.deadline = min(now + budget.timeout, started + budget.ceiling)
+            if on_progress is None:
+                return
+            flood = flood or Flood(PROGRESS_BURST, PROGRESS_PER_SECOND)
+            if flood.passes(now):
                 on_progress(progress)
+            else:
+                self._opening.diagnostics.dropped += 1
 
         entry.on_sent, entry.on_fault = written, scope.cancel
         self._progress[entry.id] = progressed
@@ -280,6 +288,8 @@ class Session:
                         message=_line(message, 200, self._opening.safe) if isinstance(message, str) else None,
                     )
                 )
+        elif method == "notifications/subscriptions/acknowledged":
+            self._subscription.acknowledged()
         else:
             self._opening.on_notification(method, given)
         return True
@@ -303,18 +313,17 @@ class Session:
         wanted = {f"{kind}ListChanged": True for kind in SUBSCRIBED if as_object(offered.get(kind)).get("listChanged")}
         if not self._info.modern or not wanted:
             return
-        delays = iter(RELISTEN_DELAYS)
-        for attempt in itertools.count(1):
-            started = anyio.current_time()
+
+        async def listen(request_id: str) -> bool:
             params, options = self._stamps.request(self._info, "subscriptions/listen", {"notifications": wanted})
-            options["request_id"] = f"listen-{attempt}"
+            options["request_id"] = request_id
             try:
                 await self._dispatcher.send_raw_request("subscriptions/listen", params, options)
             except MCPError as error:
-                if error.code == METHOD_NOT_FOUND or self.died.is_set():
-                    return
-            delays = iter(RELISTEN_DELAYS) if anyio.current_time() - started >= RELISTEN_STABLE else delays
-            await anyio.sleep(next(delays, RELISTEN_DELAYS[-1]))
+                return error.code != METHOD_NOT_FOUND
+            return True
+
+        await self._subscription.hold(listen)
 
 
 def _gone(reason: ToolbayError | None, server: str, *, sent: bool, greeted: bool) -> ConnectionLost | ConnectionFailed:
