@@ -82,7 +82,11 @@ def test_a_server_is_told_once_a_state(capsys: Captured) -> None:
         ("failed", "sub went away"),
     ):
         view(ServerChanged(server="sub", state=state, error=error, tools=1, seconds=1.25))
-    assert capsys.readouterr().err == "! sub: it went away\n✓ sub ready in 1.2 s, 1 tool\n✗ sub went away\n"
+    assert capsys.readouterr().err.splitlines() == [
+        "! sub: it went away; it is started again",
+        "✓ sub ready in 1.2 s, 1 tool",
+        "✗ sub went away (toolbay doctor sub says more)",
+    ]
 
 
 @given(st.text())

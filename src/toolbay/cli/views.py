@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
@@ -77,7 +78,7 @@ class ServersView:
             elif state == "waiting" and server in self._ready:
                 self._terminal.say(f"! {said}; {'next try' if retry_in else 'it is started again'}{_in(retry_in)}", YELLOW)
             else:
-                self._terminal.warn(f"✗ {said}", RED)
+                self._terminal.warn(f"✗ {said} (toolbay doctor {shlex.quote(name)} says more)", RED)
 
     def unfinished(self, servers: Mapping[str, Status]) -> None:
         """Tell what no event told: servers that failed before anybody listened, and those that still start."""
