@@ -183,5 +183,5 @@ class Berths:
         taken_over.set()
         self._on_change(name)
         with anyio.move_on_after(DRAIN):
-            await old.wait_idle()
+            await old.turns.wait_idle()
         old.stop()

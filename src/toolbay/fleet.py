@@ -171,7 +171,7 @@ class Fleet:
         keep coming up. None waits for every one, as long as its `startupTimeout` allows. `warm` takes a server for ready
         whose lists are known from the last run, so that nothing is waited for where all are (LIF-6).
         """
-        while not all(connection.settled or (warm and connection.remembered) for connection in self._berths.serving.values()):
+        while not all(connection.standing.settled or (warm and connection.remembered) for connection in self._berths.serving.values()):
             begun = any(connection.state is State.READY or (warm and connection.remembered) for connection in self._berths.serving.values())
             patience = quiet if begun else None
             with anyio.move_on_after(patience) as scope:
@@ -326,7 +326,7 @@ def _status(connection: Connection, verdicts: Verdicts) -> ServerStatus:
         name=connection.name,
         state=connection.state.value,
         error="" if ready or connection.error is None else str(connection.error),
-        settled=connection.settled,
+        settled=connection.standing.settled,
         retry_in=connection.standing.retry_in,
         restarts=max(connection.standing.starts - 1, 0),
         type=connection.config.type.value,

@@ -15,6 +15,7 @@ from functools import partial
 import anyio
 
 from toolbay._aio import first_finished, first_of
+from toolbay._text import line
 from toolbay.config.models import ServerConfig
 from toolbay.errors import AuthRequired, CallTimeout, ToolbayError
 from toolbay.events import Events, Notice, ServerChanged
@@ -114,11 +115,6 @@ class Connection:
     def error(self) -> ToolbayError | None:
         return self.standing.error
 
-    @property
-    def settled(self) -> bool:
-        """See `Standing.settled`."""
-        return self.standing.settled
-
     def retire(self) -> None:
         """Another connection has this name now: what becomes of this one is no news of that server any more."""
         self._events = Events()
@@ -128,8 +124,8 @@ class Connection:
         await self._closed.wait()
 
     async def wait_settled(self) -> None:
-        """Return as soon as the server is `settled`."""
-        while not self.settled:
+        """Return as soon as the server is `settled` (see `Standing`)."""
+        while not self.standing.settled:
             await self.standing.wait_change()
 
     async def request(
@@ -268,7 +264,8 @@ class Connection:
             self._failed(failure, timed_out=scope.cancelled_caught)
         else:
             words = ended or (died.last_words() if died is not None else None)
-            self._lost(words, failure, ready_for=anyio.current_time() - ready_at)
+            lost = went_away(self.name, words, failure, self.safe)
+            self.standing.lost(lost, self.config.restart, ready_for=anyio.current_time() - ready_at)
 
     def _took(self, listing: Listing) -> None:
         self.listing = listing
@@ -280,9 +277,6 @@ class Connection:
         elif method == "notifications/message":
             for said in self.chatter.heard(params):
                 self._events.publish(said)
-
-    def _lost(self, words: ToolbayError | None, failure: BaseException | None, *, ready_for: float) -> None:
-        self.standing.lost(went_away(self.name, words, failure, self.safe), self.config.restart, ready_for=ready_for)
 
     def _failed(self, failure: BaseException | None, *, timed_out: bool) -> None:
         error = explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self.safe)

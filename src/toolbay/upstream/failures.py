@@ -68,12 +68,13 @@ def explain(
     return ConnectionFailed(f"{name} could not be connected", server=name)
 
 
-def last_reason(name: str, words: ToolbayError | None, failure: BaseException | None, safe: Callable[[str], str]) -> str:
-    """Why a session ended that was ready. What an engine met meanwhile is no business as usual: it is logged."""
-    if failure is None:
-        return str(words or "")
-    _log.error("%s: an unexpected error ended its session\n%s", name, trace(failure, safe))
-    return str(words or _ours(failure) or f"an unexpected error ({line(safe(_innermost(failure)), 300)})")
+def went_away(name: str, words: ToolbayError | None, failure: BaseException | None, safe: Callable[[str], str]) -> ConnectionLost:
+    """A session ended that was ready. What an engine met meanwhile is no business as usual: it is logged."""
+    reason = str(words or "")
+    if failure is not None:
+        _log.error("%s: an unexpected error ended its session\n%s", name, trace(failure, safe))
+        reason = reason or str(_ours(failure) or f"an unexpected error ({line(safe(_innermost(failure)), 300)})")
+    return ConnectionLost(safe(f"{name} went away{f': {reason}' if reason else ''}"), server=name)
 
 
 def may_come_back(error: ToolbayError) -> bool:

@@ -6,36 +6,49 @@ way, must answer within the interval. Any answer will do, a refusal as well: who
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import anyio
 
 from toolbay.errors import CallError, CallTimeout, ConnectionLost
-from toolbay.upstream.engine import Budget, Engine
+from toolbay.upstream.engine import Budget, Diagnostics, Engine
+from toolbay.upstream.turns import Turns
 
 LOOK = 30.0
 """Seconds after which it is looked whether the configuration wants pings by now."""
+T = TypeVar("T")
 
 
-async def until_silent(
-    engine: Engine, interval: Callable[[], float], *, busy: Callable[[], bool], heard: Callable[[], float]
-) -> ConnectionLost:
-    """Return once a ping was not answered, as the words for that; never while the server answers.
+async def while_it_speaks(
+    stay: Callable[[], Awaitable[T]], engine: Engine, turns: Turns, diagnostics: Diagnostics, interval: Callable[[], float]
+) -> T | ConnectionLost:
+    """What `stay` comes to; or, where the server falls silent meanwhile, the words for that. `interval` is asked each time; 0: no pings."""
+    ended: list[T | ConnectionLost] = []
+    async with anyio.create_task_group() as group:
 
-    `interval` is asked each time (0: no pings); `heard` is when the server last said something or ended a call.
-    """
+        async def end_with(wait: Callable[[], Awaitable[T | ConnectionLost]]) -> None:
+            ended.append(await wait())
+            group.cancel_scope.cancel()
+
+        group.start_soon(end_with, stay, name="stay")
+        group.start_soon(end_with, lambda: _until_silent(engine, turns, diagnostics, interval), name="pulse")
+    return ended[0]
+
+
+async def _until_silent(engine: Engine, turns: Turns, diagnostics: Diagnostics, interval: Callable[[], float]) -> ConnectionLost:
     asked = anyio.current_time()
     while True:
         seconds = interval()
-        quiet = anyio.current_time() - max(heard(), asked)
-        if not seconds or busy() or quiet < seconds:
-            await anyio.sleep(LOOK if not seconds else seconds if busy() else max(seconds - quiet, 0.001))
+        quiet = anyio.current_time() - max(diagnostics.heard(), turns.last, asked)
+        if not seconds or turns.under_way or quiet < seconds:
+            await anyio.sleep(LOOK if not seconds else seconds if turns.under_way else max(seconds - quiet, 0.001))
             continue
         asked = anyio.current_time()
         try:
             await engine.request("ping", {}, budget=Budget(timeout=seconds, ceiling=seconds))
         except (CallTimeout, ConnectionLost):
-            if heard() < asked:
+            if diagnostics.heard() < asked:
                 return ConnectionLost(f"it said nothing for {seconds:g} s, and did not answer a ping within {seconds:g} s more")
         except CallError:
             pass  # a server that does not know what a ping is, but says so

@@ -5,6 +5,9 @@ Whoever waits loses nothing but time of their own: a turn that comes too late, o
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 import anyio
 
 from toolbay.errors import CallTimeout, Crowded
@@ -26,8 +29,9 @@ class Turns:
     def waiting(self) -> int:
         return len(self._line)
 
-    async def take(self, *, at_once: int, in_line: int, deadline: float) -> None:
-        """Have a turn, until `leave`: at once if fewer than `at_once` have one and nobody waits, else in line.
+    @asynccontextmanager
+    async def one(self, *, at_once: int, in_line: int, deadline: float) -> AsyncGenerator[None]:
+        """A turn for the length of the block: now if fewer than `at_once` have one and nobody waits, else in line.
 
         Raises:
             Crowded: there are `in_line` others in line.
@@ -35,12 +39,19 @@ class Turns:
         """
         if self.under_way < at_once and not self._line:
             self.under_way += 1
-            return
-        if len(self._line) >= in_line:
+        elif len(self._line) < in_line:
+            await self._wait(at_once, deadline)
+        else:
             raise Crowded(
-                f"{self._name} has {self.under_way} calls under way and {len(self._line)} more wait; nothing was sent: "
+                f"{self._name} has {self.under_way} calls under way and {len(self._line)} more wait: "
                 "call again later, or raise `maxConcurrent` or `maxQueued`"
             )
+        try:
+            yield
+        finally:
+            self._leave(at_once)
+
+    async def _wait(self, at_once: int, deadline: float) -> None:
         turn = anyio.Event()
         self._line[turn] = None
         patience = max(deadline - anyio.current_time(), 0.0)
@@ -48,7 +59,10 @@ class Turns:
             with anyio.move_on_after(patience):
                 await turn.wait()
         except BaseException:
-            self._leave_line(turn, at_once)
+            if turn.is_set():
+                self._leave(at_once)
+            else:
+                del self._line[turn]
             raise
         if not turn.is_set():
             del self._line[turn]
@@ -57,8 +71,7 @@ class Turns:
                 sent=False,
             )
 
-    def leave(self, *, at_once: int) -> None:
-        """Give a turn back; the next in line get theirs."""
+    def _leave(self, at_once: int) -> None:
         self.under_way -= 1
         while self._line and self.under_way < at_once:
             turn = next(iter(self._line))
@@ -75,9 +88,3 @@ class Turns:
             if self._idle.is_set():
                 self._idle = anyio.Event()
             await self._idle.wait()
-
-    def _leave_line(self, turn: anyio.Event, at_once: int) -> None:
-        if turn.is_set():
-            self.leave(at_once=at_once)
-        else:
-            del self._line[turn]
