@@ -18,6 +18,7 @@ from support.connections import BOUND, Heard
 from support.openai_server import OpenAIServer, Say
 from support.processes import eventually, wait_until
 from toolbay import App
+from toolbay.agent.instructions import composed
 from toolbay.errors import ConfigError
 from toolbay.events import ToolsChanged
 from toolbay.lock import FILE_NAME
@@ -226,6 +227,47 @@ async def test_what_was_listed_last_is_what_is_offered_next(tmp_path: Path, gate
     gate.close()
     async with running(path) as (app, _):
         assert {"mcp_slow_grown", ECHO} <= set(app.registry.tools)
+
+
+async def test_a_server_that_calls_its_lists_stale_at_once_is_waited_for(tmp_path: Path) -> None:
+    """LIF-6, 2026-07-28 caching: `ttlMs` 0, as the official SDK says it where a server does not care."""
+    with servers.sdk2_serving("http") as running_server:
+        path = written(tmp_path, running_server.entry)
+        async with running(path) as (app, _):
+            with anyio.fail_after(BOUND):
+                status = await app.ready("slow")
+            assert (status.state, status.protocol) == ("ready", "2026-07-28")
+        async with running(path) as (app, _):
+            assert not app.servers["slow"].remembered
+            assert not [tool for tool in app.registry.tools.values() if tool.server]
+
+
+async def test_what_a_server_says_of_itself_is_remembered_too(tmp_path: Path) -> None:
+    """LIF-6: its instructions are there from the first model request on, and so is what it is called."""
+    path = written(tmp_path, servers.sdk2())
+    async with running(path) as (app, _):
+        with anyio.fail_after(BOUND):
+            known = await app.ready("slow")
+    async with running(path) as (app, _):
+        status = app.servers["slow"]
+        assert status.remembered
+        assert (status.instructions, status.title, status.protocol) == ("A server for tests.", known.title, known.protocol)
+        assert (status.tools, status.resources, status.prompts) == (known.tools, known.resources, known.prompts)
+        assert "A server for tests." in composed("", app.servers.values())
+
+
+async def test_where_nothing_can_be_kept_everything_works_as_if_nothing_were_known(tmp_path: Path, gate: Gate) -> None:
+    """LIF-6: the cost is the warmth."""
+    (tmp_path / "home" / "data").mkdir(parents=True)
+    (tmp_path / "home" / "data" / "listings").write_text("a file where the folder would be")
+    path = written(tmp_path, gate.entry)
+    await run_once(path, gate)
+    gate.open()
+    async with running(path) as (app, _):
+        assert ECHO not in app.registry.tools
+        with anyio.fail_after(BOUND):
+            await app.settle(None, warm=True)
+        assert (await called(app, ECHO, text="all the same")).text == "all the same"
 
 
 # -- when it turns out to be another one ------------------------------------------------------------------------------

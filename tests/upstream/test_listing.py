@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from servers.raw_http import RawHttp, Step
 from support import servers
 from support.connections import linked, raw
 from support.processes import eventually
 from toolbay.errors import CallTimeout, ConnectionLost, ServerError
 from toolbay.types import Json
-from toolbay.upstream import listing
+from toolbay.upstream import listing, streamable, subscription
 from toolbay.upstream.engine import MODERN_PROTOCOL, ServerInfo
 from toolbay.upstream.listing import MAX_ITEMS, MAX_PAGES, Listing
 
@@ -60,6 +63,17 @@ def pages(*parts: list[Json], cursors: list[str] | None = None) -> Answer:
         return {"tools": parts[at], **({"nextCursor": keys[at]} if at < len(keys) else {})}
 
     return answer
+
+
+async def test_a_listing_is_as_fresh_as_the_page_that_is_so_for_the_shortest_time() -> None:
+    """LIF-6, 2026-07-28 caching: each page says it for itself; where none does, nothing is known."""
+
+    def paged(params: Json) -> Json:
+        return {"tools": [tool("b")], "ttlMs": 500} if params else {"tools": [tool("a")], "ttlMs": 60_000, "nextCursor": "1"}
+
+    engine = Script(tools=paged, prompts=lambda _: {"prompts": [tool("p")], "ttlMs": 2_000})
+    assert (await listing.read(engine)).fresh_for == 0.5
+    assert (await listing.read(Script(tools=pages([tool("a")])))).fresh_for is None
 
 
 async def test_a_list_is_paged_to_its_end() -> None:
@@ -233,3 +247,111 @@ async def test_the_reference_server_is_followed() -> None:
     async with linked(servers.everything_stdio(), roots=["."]) as link:
         assert link.state == "ready", link.connection.error
         await eventually(lambda: any("root" in name for name in link.tools), f"a tool about roots in {link.tools}")
+
+
+# -- what servers do with announcements and lists that they should not ------------------------------------------------
+
+
+def listed(journal: Path) -> int:
+    """How often the server was asked for the first page of its tools."""
+    messages = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+    return len([one for one in messages if one.get("method") == "tools/list" and "cursor" not in one.get("params", {})])
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("endless", "its list of tools has more than 100 pages: what it listed before stays"),
+        ("repeated", "its list of tools repeats a cursor: what it listed before stays"),
+        ("empty", "its list of tools repeats a cursor: what it listed before stays"),
+        ("error", "its tools could not be listed: the list is spoilt, as told; what it listed before stays"),
+    ],
+)
+async def test_a_list_that_comes_to_no_end_leaves_what_was_listed_before(how: str, said: str, tmp_path: Path) -> None:
+    """L3: whatever is wrong with the new list, it is said, the tools stay, and the next good one counts."""
+    spoil = tmp_path / "spoil"
+    async with linked(raw("--tools", "grow,echo", "--spoil-list", spoil)) as link:
+        spoil.write_text(how)
+        await link.call("grow", {"name": "more"})
+        await eventually(lambda: link.connection.listing and link.connection.listing.complaints, "a complaint")
+        assert link.connection.listing is not None
+        assert link.connection.listing.complaints[-1] == said
+        assert link.tools == ["grow", "echo"]
+        spoil.unlink()
+        await link.call("grow", {"name": "again"})
+        await eventually(lambda: link.tools == ["grow", "echo", "more", "again"], "the good list")
+        assert link.connection.listing.complaints == ()
+        assert link.heard.states == ["connecting", "ready"]
+
+
+async def test_what_a_server_says_that_it_knows_no_more_goes() -> None:
+    """LIF-3: a list that is refused as unknown is no failure to keep the old one for."""
+    script = Script(tools=lambda params: {"tools": [tool("a")]}, prompts=failing(ServerError("unknown", code=-32601)))
+    before = Listing(tools=(tool("b"),), prompts=({"name": "p"},))
+    made = await listing.read(script, before=before)
+    assert (names(made), made.prompts, made.complaints) == (["a"], (), ())
+
+
+async def test_thousands_of_announcements_are_one_more_reading_or_two(tmp_path: Path) -> None:
+    """L1: the call that they came with is answered, and nothing else is asked."""
+    journal = tmp_path / "journal"
+    async with linked(raw("--tools", "grow,echo", "--announce", "5000", "--journal", journal)) as link:
+        assert listed(journal) == 1
+        assert await link.call("grow", {"name": "more"}) == "grown"
+        await eventually(lambda: "more" in link.tools, "the new tool")
+        assert listed(journal) <= 3
+
+
+async def test_a_server_that_announces_a_change_at_each_reading_is_asked_at_a_bounded_rate(tmp_path: Path) -> None:
+    """L1: a few in a row, then one in ten seconds; nobody is told of a change that is none."""
+    journal = tmp_path / "journal"
+    async with linked(raw("--provoke", "--journal", journal)) as link:
+        told: list[int] = []
+        link.connection.on_listing = lambda: told.append(1)
+        await eventually(lambda: listed(journal) == 1 + listing.RELIST_BURST, "the readings in a row")
+        with pytest.raises(AssertionError, match="one more did not come about"):
+            await eventually(lambda: listed(journal) > 1 + listing.RELIST_BURST, "one more", seconds=2.0)
+        assert await link.call("echo", {"text": "calls go on"}) == "calls go on"
+        assert not told
+
+
+async def test_a_stream_that_was_lost_is_had_again_and_what_was_missed_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIF-3, H9: the stream of 2025 is refused with 500 more than once; what changed meanwhile is seen once it is there again."""
+    monkeypatch.setattr(streamable, "FIRST_DELAY", 0.05)
+    async with RawHttp() as server:
+        server.capabilities = {"tools": {"listChanged": True}}
+        async with linked(server.entry) as link:
+            await eventually(lambda: server.listeners == 1, "the stream")
+            server.steps["GET"] = [Step(kind="status", status=500)]
+            server.hang_up()
+            await eventually(lambda: server.methods["GET"] >= 4, "attempts that are refused")
+            server.steps["new"] = [Step()]
+            server.steps["GET"] = []
+            await eventually(lambda: "new" in link.tools, "what came while nobody could say so")
+            server.steps["newer"] = [Step()]
+            server.announce()
+            await eventually(lambda: "newer" in link.tools, "what was announced on the new stream")
+            assert link.heard.states == ["connecting", "ready"]
+
+
+async def test_a_subscription_that_was_lost_is_asked_for_again_and_what_was_missed_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIF-3: the same since 2026-07-28, once the server acknowledges the new subscription."""
+    monkeypatch.setattr(subscription, "DELAYS", (0.05,))
+    said = json.dumps({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {"notifications": {}}})
+    stream = {"Content-Type": "text/event-stream", "Connection": "close"}
+    short = Step(kind="status", headers=stream, body=f"data: {said}\n\n".encode())
+    held = Step(kind="silence")
+    async with RawHttp(era="modern") as server:
+        server.capabilities = {"tools": {"listChanged": True}}
+        server.steps["subscriptions/listen"] = [short, Step(kind="status", status=500), Step(kind="status", status=503), held]
+        async with linked(server.entry) as link:
+
+            def asked(method: str) -> int:
+                return len([post for post in server.posts if post["method"] == method])
+
+            await eventually(lambda: asked("subscriptions/listen") == 4, "four subscriptions")
+            assert asked("tools/list") == 1, "nothing was acknowledged since"
+            server.steps["new"] = [Step()]
+            server.steps["subscriptions/listen"] = [short, held]
+            server.hang_up()
+            await eventually(lambda: "new" in link.tools, "what came meanwhile")
