@@ -31,7 +31,7 @@ def arguments() -> argparse.Namespace:
     add("--tools", default="echo,note,slow", help="names of the tools, with commas; what they do: see Server.run_tool")
     add("--pages", type=int, default=1, help="tools/list comes in so many pages, each further one with one tool page_N")
     add("--endless-pages", action="store_true", help="tools/list always names the same next page")
-    add("--spoil-list", type=Path, metavar="FILE", help="once FILE is there, tools/list is as it says: endless, repeated, empty, error")
+    add("--spoil-list", type=Path, metavar="FILE", help="once FILE is there, tools/list is as it says: endless, repeated, empty, error, nothing")
     add("--provoke", action="store_true", help="say that the tools changed after each time that they were listed")
     add("--announce", type=int, default=0, metavar="N", help="say so many times that the tools changed before each answer to a call")
     add("--chatter", type=int, default=0, metavar="N", help="so many log messages and progress before each answer to a call")
@@ -217,8 +217,9 @@ class Server:
         if how == "error":
             self.refuse(message_id, -32603, "the list is spoilt, as told")
         elif how:
-            following = {"endless": str(number + 1), "repeated": "7", "empty": ""}[how]
-            self.reply(message_id, {"tools": [_tool(f"spoilt_{number}")], "nextCursor": following}, "tools/list")
+            listed = [] if how == "nothing" else [_tool(f"spoilt_{number}")]
+            following = {"nothing": None, "endless": str(number + 1), "repeated": "7", "empty": ""}[how]
+            self.reply(message_id, {"tools": listed, "nextCursor": following}, "tools/list")
         else:
             self.reply(message_id, self.page(number), "tools/list")
         if self.options.provoke:
