@@ -478,3 +478,18 @@ async def test_what_the_user_of_an_app_raises_leaves_it_as_it_is(raised: Excepti
             raise raised
     assert caught.value is raised
     assert app.servers["s"].state == "closed"
+
+
+async def test_a_tool_of_a_server_that_is_not_there_is_told_with_the_reason(tmp_path: Path) -> None:
+    """RUN-3, CAL-6: not with the nearest tool of another server; the longest name of a server counts."""
+    wanted: Servers = {
+        "a": conf(servers.stdio("no-such-program-anywhere")),
+        "a_b": conf(raw()),
+        "odd": InvalidServer(reason='Server "odd" has neither a command nor a URL.'),
+    }
+    async with bay(tmp_path, wanted) as made:
+        await made.fleet.settle()
+        assert "no-such-program-anywhere' was not found" in (await made.call("mcp_a_echo")).text
+        assert (await made.call("mcp_a_b_ecco")).text == "There is no tool named mcp_a_b_ecco. Did you mean mcp_a_b_echo?"
+        assert 'at this moment: Server "odd" has neither a command nor a URL.' in (await made.call("mcp_odd_x")).text
+        assert "Did you mean mcp_a_b_echo" in (await made.call("mcp_c_echo")).text

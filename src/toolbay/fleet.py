@@ -31,6 +31,7 @@ from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import OpenEngine
 from toolbay.upstream.engines import official
 from toolbay.upstream.listing import Listing, masked
+from toolbay.upstream.naming import stem
 from toolbay.upstream.state import State
 
 RELOAD_PATIENCE = 12.0
@@ -99,6 +100,7 @@ class Fleet:
     ) -> None:
         """Without `recollections` nothing is known of a server before it is up."""
         self._registry = registry
+        registry.missing = self._missing
         self._events = events
         self._artifacts = artifacts
         self._builtin = tuple(builtin)
@@ -161,6 +163,20 @@ class Fleet:
                 raise ConfigError(f"the server {server!r} cannot be used: {self._invalid[server].reason}") from None
             known = ", ".join(sorted(self._berths.serving)) or "none"
             raise ConfigError(f"there is no server named {server!r} (configured: {known})") from None
+
+    def _missing(self, tool: str) -> str | None:
+        """Why `tool` is not there, where it can only be one of a server that is not there."""
+        owners = [server for server in (*self._berths.serving, *self._invalid) if tool.startswith(stem(server))]
+        if not owners:
+            return None
+        server = max(owners, key=len)
+        if server in self._invalid:
+            return self._invalid[server].reason
+        standing = self._berths.serving[server].standing
+        if standing.state is State.CONNECTING:
+            return f"{server} is still being started"
+        refusal = standing.refusal(server, anyio.current_time())
+        return None if standing.state is State.READY or refusal is None else str(refusal)
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 

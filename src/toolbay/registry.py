@@ -24,10 +24,10 @@ from toolbay._nearest import nearest
 from toolbay._redact import trace
 from toolbay._text import clean, excerpt, line
 from toolbay._weight import aside, heavy
-from toolbay.errors import CallTimeout, ConnectionLost, ServerError, ToolbayError
+from toolbay.errors import ToolbayError
 from toolbay.events import CallFinished, CallProgressed, CallStarted, Events, ToolsChanged
 from toolbay.search import Index
-from toolbay.types import CallContext, Interceptor, Invocation, Json, Next, Outcome, Progress, Tool, ToolResult
+from toolbay.types import MAY_HAVE_RUN, CallContext, Interceptor, Invocation, Json, Next, Outcome, Progress, Tool, ToolResult, outcome_of
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +105,8 @@ class Registry:
         self._way = _way(interceptors)
         self._mask = mask
         self._snapshot = Snapshot()
+        self.missing: Callable[[str], str | None] = lambda _name: None
+        """Asked about a name that no tool has: why, in words, where it is one of a server that is not there at this moment."""
         self._validators: dict[str, tuple[Tool, args.Validator | None]] = {}
 
     @property
@@ -133,19 +135,18 @@ class Registry:
         try:
             if self._events.heard:
                 report.started(await aside(_shown, arguments, self._mask, when=heavy(arguments)))
-            result = _unknown(snapshot, name) if tool is None else await self._found(tool, arguments, context, report)
+            result = _unknown(snapshot, name, self.missing(name)) if tool is None else await self._found(tool, arguments, context, report)
         except asyncio.CancelledError:
             if _is_cancelled():
                 report.finished(ToolResult(text="The call was stopped.", is_error=True, outcome=Outcome.UNKNOWN))
                 raise
             log.exception("A cancellation that nobody asked for came out of %s.", name)
             result = _failed(
-                f"The call of {name} was broken off on its way, though nobody stopped it. It may have taken effect: "
-                "check before you call it again.",
+                f"The call of {name} was broken off on its way, though nobody stopped it.",
                 Outcome.UNKNOWN,
             )
         except ToolbayError as error:
-            result = _failed(str(error), _outcome(error))
+            result = _failed(str(error), outcome_of(error))
         except Exception as error:
             # The contract: whatever a tool or an interceptor raises must not end the caller's turn.
             log.error("The call of %s failed unexpectedly.\n%s", name, trace(error, self._mask))  # noqa: TRY400 - masked
@@ -257,21 +258,17 @@ def _is_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
-def _outcome(error: ToolbayError) -> Outcome:
-    """Whether the call that raised `error` took effect."""
-    if isinstance(error, ConnectionLost | CallTimeout):
-        return Outcome.UNKNOWN if error.sent else Outcome.NOT_EXECUTED
-    if isinstance(error, ServerError) and error.ran is not False:
-        return Outcome.EXECUTED if error.ran else Outcome.UNKNOWN
-    return Outcome.NOT_EXECUTED
-
-
 def _failed(text: str, outcome: Outcome) -> ToolResult:
+    """An error for the model. Where nobody knows whether the call took effect, it is told what that means (CAL-3)."""
+    if outcome is Outcome.UNKNOWN and MAY_HAVE_RUN not in text:
+        text = f"{text.rstrip().removesuffix('.')}. {MAY_HAVE_RUN}"
     return ToolResult(text=text, is_error=True, outcome=outcome)
 
 
-def _unknown(snapshot: Snapshot, name: str) -> ToolResult:
-    """RUN-3: the nearest name, else what there is."""
+def _unknown(snapshot: Snapshot, name: str, missing: str | None) -> ToolResult:
+    """RUN-3: why it is not there, or the nearest name, else what there is."""
+    if missing is not None:
+        return _failed(f"There is no tool {line(name, 64)} at this moment: {line(missing, 380).rstrip('.')}.", Outcome.NOT_EXECUTED)
     said = f"There is no tool named {line(name, 100)}."
     nearest = snapshot.nearest(name)
     if nearest is not None:

@@ -47,6 +47,11 @@ def wrapped(key: Key) -> str:
     return _ladder(key)[0]
 
 
+def stem(server: str) -> str:
+    """What the names of a server's capabilities begin with, where its own name leaves anything."""
+    return sanitised(f"mcp_{server}_")
+
+
 def assign(keys: Iterable[Key]) -> dict[Key, str]:
     """A name for every key, no two alike (NAM-3). Each matches `^mcp_[a-zA-Z0-9_-]{1,60}$`."""
     ladders = {key: _ladder(key) for key in keys}
