@@ -111,7 +111,7 @@ def test_a_cold_run_waits_for_its_server_and_a_warm_one_asks_the_model_first(tmp
             gate.open()
             assert cold.wait(PATIENCE) == 0
         gate.close()
-        warm = toolbay("run", "Say hello again.", cwd=tmp_path, env=env)
+        warm = toolbay("run", "Say hello again.", "--wait", "600", cwd=tmp_path, env=env)
     assert (warm.returncode, warm.stdout) == (0, "It said it again.\n"), warm.stderr
     assert was_open == [True, False]
     offered = [[tool["function"]["name"] for tool in request["tools"]] for request in model.requests]
