@@ -16,7 +16,7 @@ from toolbay import _redact
 from toolbay.errors import BadCall, CallTimeout, ConnectionLost, LaunchFailed, Refused, ServerError, ToolbayError
 from toolbay.events import CallFinished, CallProgressed, CallStarted, Event, Events, ToolsChanged
 from toolbay.registry import Registry, Snapshot, parameters
-from toolbay.types import CallContext, Interceptor, Invocation, Json, Next, Outcome, Progress, Tool, ToolResult
+from toolbay.types import MAY_HAVE_RUN, CallContext, Interceptor, Invocation, Json, Next, Outcome, Progress, Tool, ToolResult
 
 pytestmark = pytest.mark.anyio
 
@@ -237,7 +237,8 @@ async def test_an_error_is_a_result_that_says_whether_it_took_effect(error: Tool
     """CAL-3, CAL-6: the model reads the sentence, and what became of the call."""
     registry, _ = registry_of(make(invoke=raising(error)))
     result = await registry.call("mcp_fs_read", {}, CONTEXT)
-    assert (result.text, result.is_error, result.outcome) == (str(error), True, outcome)
+    told = f"{error}. {MAY_HAVE_RUN}" if outcome is Outcome.UNKNOWN else str(error)
+    assert (result.text, result.is_error, result.outcome) == (told, True, outcome)
 
 
 async def test_an_unexpected_exception_is_a_result_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from toolbay.agent.approvals import Answer, ApprovalRequest, Approver
     from toolbay.agent.runner import Conversation, Limits, Runner, Turn
-    from toolbay.app import App, AppOptions, PromptInfo, ResourceInfo
+    from toolbay.app import App, AppOptions
     from toolbay.config import load, parse
     from toolbay.config.models import Config, InvalidServer, ServerConfig
     from toolbay.errors import (
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         ToolbayError,
     )
     from toolbay.fleet import Reloaded, ServerStatus
+    from toolbay.journal import UnfinishedCall
+    from toolbay.offerings import PromptInfo, ResourceInfo
     from toolbay.registry import Registry
     from toolbay.sessions import MemoryConversation, Session, Sessions
     from toolbay.types import (
@@ -64,7 +66,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "toolbay.agent.approvals": ("Answer", "ApprovalRequest", "Approver"),
     "toolbay.agent.runner": ("Conversation", "Limits", "Runner", "Turn"),
-    "toolbay.app": ("App", "AppOptions", "PromptInfo", "ResourceInfo"),
+    "toolbay.app": ("App", "AppOptions"),
+    "toolbay.journal": ("UnfinishedCall",),
+    "toolbay.offerings": ("PromptInfo", "ResourceInfo"),
     "toolbay.config": ("load", "parse"),
     "toolbay.config.models": ("Config", "InvalidServer", "ServerConfig"),
     "toolbay.errors": (
@@ -173,6 +177,7 @@ __all__ = [
     "ToolSource",
     "ToolbayError",
     "Turn",
+    "UnfinishedCall",
     "Usage",
     "load",
     "parse",

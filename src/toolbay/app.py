@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
@@ -20,9 +20,7 @@ from uuid import uuid4
 
 from toolbay import artifacts as artifact_files
 from toolbay._aio import bounded
-from toolbay._lenient import as_objects, as_text
 from toolbay._redact import mask
-from toolbay._text import clean, line
 from toolbay.agent.approvals import Approvals, Approver, Remembered, Surroundings
 from toolbay.agent.instructions import composed
 from toolbay.artifacts import Artifacts
@@ -33,7 +31,9 @@ from toolbay.errors import ConfigError, ToolbayError
 from toolbay.events import Events
 from toolbay.fleet import Fleet, Reloaded, ServerStatus
 from toolbay.gateway.bus import Bus, LocalBus
+from toolbay.journal import Journal, UnfinishedCall
 from toolbay.lock import Lock
+from toolbay.offerings import PromptInfo, ResourceInfo, prompts_of, resources_of
 from toolbay.recollections import Folder, Recollections
 from toolbay.registry import Registry
 from toolbay.reloading import RELOAD, Given, Reloads
@@ -74,30 +74,6 @@ class AppOptions(TypedDict, total=False):
     """Where others ask this App for something; default: one inside this process."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PromptInfo:
-    """A prompt that a server offers to people. `arguments` have `name`, `description` and `required`."""
-
-    server: str
-    name: str
-    title: str = ""
-    description: str = ""
-    arguments: tuple[Json, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResourceInfo:
-    """A resource, or a template of resources, that a server offers."""
-
-    server: str
-    name: str
-    uri: str
-    title: str = ""
-    description: str = ""
-    media_type: str = ""
-    template: bool = False
-
-
 class App:
     """A running Toolbay: its servers, their tools, and an agent that uses them.
 
@@ -118,16 +94,16 @@ class App:
         self.events = Events()
         self._only = options.get("only")
         self._model: str | Model = options.get("model", "")
-        environ = options.get("environ")
-        self._environ = os.environ if environ is None else environ
+        self._environ = os.environ if (environ := options.get("environ")) is None else environ
         self._chosen: Model | None = None
         self._secrets = config.secrets
         data = data_home(self._environ)
         surroundings = Surroundings(config_of=self._config_of, tool_of=self._tool, mask=self._mask)
-        approvals = Approvals(
-            surroundings, events=self.events, approver=options.get("approver"), remembered=Remembered(data / "approvals.json")
-        )
-        self.registry = Registry(events=self.events, interceptors=(approvals, *options.get("interceptors", ())), mask=self._mask)
+        remembered = Remembered(data / "approvals.json")
+        approvals = Approvals(surroundings, events=self.events, approver=options.get("approver"), remembered=remembered)
+        self.journal = Journal(data / "journal", events=self.events, config_of=self._config_of)
+        interceptors = (approvals, *options.get("interceptors", ()), self.journal)
+        self.registry = Registry(events=self.events, interceptors=interceptors, mask=self._mask)
         kept = config.tools.artifacts
         self.artifacts = Artifacts(
             Path(kept.dir).expanduser() if kept.dir else data / "artifacts",
@@ -172,6 +148,7 @@ class App:
         self._entered = True
         await self._stack.__aenter__()
         try:
+            await self._stack.enter_async_context(self.journal)
             if self._recollections is not None:
                 await self._stack.enter_async_context(self._recollections)
             await self._stack.enter_async_context(self.fleet)
@@ -264,29 +241,13 @@ class App:
         Raises:
             ConfigError: one of them is not there, or the file cannot be read or written.
         """
-        lock = self.fleet.lock
-        for name in servers:
-            offered = self.fleet.offered(name)
-            if offered is None:
-                raise ConfigError(f"The server {name!r} is not ready, so what it offers cannot be pinned; nothing was written.")
-            lock = lock.accept(offered, only)
-        self.fleet.lock = lock.save()
+        self.fleet.lock = self.fleet.lock.accept_all({name: self.fleet.offered(name) for name in servers}, only).save()
         return self.fleet.lock
 
     def prompts(self) -> list[PromptInfo]:
         """The prompts of all servers that are ready."""
-        return [
-            PromptInfo(
-                server=server,
-                name=item["name"],
-                title=line(as_text(item.get("title")), 200),
-                description=clean(as_text(item.get("description"))),
-                arguments=tuple(_argument(entry) for entry in as_objects(item.get("arguments"))),
-            )
-            for server in self.servers
-            if (listing := self.fleet.listing(server)) is not None
-            for item in listing.prompts
-        ]
+        found = ((name, self.fleet.listing(name)) for name in self.servers)
+        return [prompt for name, listing in found if listing is not None for prompt in prompts_of(name, listing)]
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str] | None = None) -> ToolResult:
         """A server's prompt, filled in.
@@ -298,13 +259,8 @@ class App:
 
     def resources(self) -> list[ResourceInfo]:
         """The resources and templates of all servers that are ready."""
-        found: list[ResourceInfo] = []
-        for server in self.servers:
-            listing = self.fleet.listing(server)
-            if listing is not None:
-                found += [_resource(server, item, "uri") for item in listing.resources if as_text(item.get("uri"))]
-                found += [_resource(server, item, "uriTemplate") for item in listing.templates if as_text(item.get("uriTemplate"))]
-        return found
+        found = ((name, self.fleet.listing(name)) for name in self.servers)
+        return [resource for name, listing in found if listing is not None for resource in resources_of(name, listing)]
 
     async def resource(self, server: str, uri: str) -> ToolResult:
         """A server's resource.
@@ -313,6 +269,11 @@ class App:
             ToolbayError: the server is not there, or will not.
         """
         return await self.fleet.resource(server, uri)
+
+    @property
+    def unfinished(self) -> tuple[UnfinishedCall, ...]:
+        """Calls during which an earlier run ended, and which may have taken effect; empty once a model was told of them."""
+        return self.journal.unfinished
 
     # -- the agent ----------------------------------------------------------------------------------------------------
 
@@ -335,17 +296,11 @@ class App:
 
         if self._chosen is None:
             self._chosen = await self._choose()
-        agent = self.config.agent
-        limits = Limits(
-            max_steps=agent.max_steps,
-            max_seconds=agent.max_seconds,
-            parallel_calls=agent.parallel_calls,
-            history_tokens=agent.history_tokens,
-        )
+        limits = Limits(**self.config.agent.model_dump(include={field.name for field in fields(Limits)}))
         return Runner(self._chosen, tools or self.registry, events=self.events, limits=limits, instructions=self._instructions)
 
     def _instructions(self) -> str:
-        return composed(self.config.agent.instructions, self.servers.values())
+        return composed(self.config.agent.instructions, self.servers.values(), also=self.journal.note())
 
     async def _choose(self) -> Model:
         if not isinstance(self._model, str):
@@ -359,8 +314,7 @@ class App:
 
     def _own(self, model: Model) -> None:
         """Close a model, that was chosen here, when the app is left: before the servers, and whatever goes wrong in it."""
-        close = getattr(model, "aclose", None)
-        if close is not None:
+        if (close := getattr(model, "aclose", None)) is not None:
             self._stack.push_async_callback(_close, model.name, close)
 
     async def ask(self, text: str, *, conversation: Conversation | None = None) -> Turn:
@@ -394,20 +348,3 @@ def _with_network(entry: ServerConfig | InvalidServer, tools: ToolsConfig) -> Se
         return entry
     ranges = {"ssrf_whitelist": (*tools.ssrf_whitelist, *entry.ssrf_whitelist), "fake_ip": (*tools.fake_ip, *entry.fake_ip)}
     return entry.model_copy(update=ranges)
-
-
-def _resource(server: str, item: Json, key: str) -> ResourceInfo:
-    return ResourceInfo(
-        server=server,
-        name=item["name"],
-        uri=item[key],
-        title=line(as_text(item.get("title")), 200),
-        description=clean(as_text(item.get("description"))),
-        media_type=line(as_text(item.get("mimeType")), 100),
-        template=key == "uriTemplate",
-    )
-
-
-def _argument(entry: Json) -> Json:
-    described = clean(as_text(entry.get("description")))
-    return {"name": as_text(entry.get("name")), "description": described, "required": entry.get("required") is True}

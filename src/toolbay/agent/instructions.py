@@ -24,8 +24,8 @@ class Server(Protocol):
     def remembered(self) -> bool: ...
 
 
-def composed(own: str, servers: Iterable[Server]) -> str:
-    """The instructions of one model request. What a server says stands in a fence that it cannot end."""
+def composed(own: str, servers: Iterable[Server], also: str = "") -> str:
+    """The instructions of one model request, `also` at the end. What a server says stands in a fence that it cannot end."""
     parts = [own.strip()]
     waiting: list[str] = []
     absent: list[str] = []
@@ -41,4 +41,4 @@ def composed(own: str, servers: Iterable[Server]) -> str:
         parts.append(f"Still starting, their tools may come later: {', '.join(waiting)}.")
     if absent:
         parts.append(f"Not available, so their tools cannot be called: {', '.join(absent)}.")
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(part for part in (*parts, also) if part)

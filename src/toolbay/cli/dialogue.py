@@ -21,9 +21,10 @@ from toolbay.errors import BadCall, ToolbayError
 
 if TYPE_CHECKING:
     from toolbay.agent.runner import Runner
-    from toolbay.app import App, PromptInfo
+    from toolbay.app import App
     from toolbay.cli.approving import AtTerminal
     from toolbay.cli.keeping import KeptConversation
+    from toolbay.offerings import PromptInfo
 
 _META: Final = 60
 

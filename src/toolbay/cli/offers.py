@@ -10,7 +10,8 @@ from toolbay.cli.invocation import DONE, SERVER_FAILED, Invocation
 from toolbay.cli.servers import known_server
 
 if TYPE_CHECKING:
-    from toolbay.app import App, PromptInfo, ResourceInfo
+    from toolbay.app import App
+    from toolbay.offerings import PromptInfo, ResourceInfo
 
 Offer = TypeVar("Offer", "PromptInfo", "ResourceInfo")
 

@@ -14,7 +14,7 @@ from toolbay.cli.servers import known_server
 from toolbay.errors import BadCall
 
 if TYPE_CHECKING:
-    from toolbay.app import PromptInfo
+    from toolbay.offerings import PromptInfo
 
 group = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 

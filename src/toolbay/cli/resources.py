@@ -12,7 +12,7 @@ from toolbay.cli.results import Presentation
 from toolbay.cli.servers import known_server
 
 if TYPE_CHECKING:
-    from toolbay.app import ResourceInfo
+    from toolbay.offerings import ResourceInfo
 
 group = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 

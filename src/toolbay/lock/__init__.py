@@ -234,6 +234,19 @@ class Lock:
         servers = {**self.servers, offered.name: made}
         return replace(self, servers=servers, broken=self.broken - {offered.name}, is_present=True)
 
+    def accept_all(self, offered: Mapping[str, Offered | None], only: Subject | None = None) -> Lock:
+        """`accept` for each of these servers. None stands for one that is not ready.
+
+        Raises:
+            ConfigError: as `accept`, and where a server is not ready.
+        """
+        lock = self
+        for name, one in offered.items():
+            if one is None:
+                raise ConfigError(f"The server {name!r} is not ready, so what it offers cannot be pinned; nothing was written.")
+            lock = lock.accept(one, only)
+        return lock
+
     def _with(self, offered: Offered, only: Subject) -> ServerPin:
         item = offered.definitions.get(only)
         if item is None:

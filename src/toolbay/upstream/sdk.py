@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
-from mcp_types import HEADER_MISMATCH, METHOD_NOT_FOUND, PARSE_ERROR, SERVER_INFO_META_KEY, UNSUPPORTED_PROTOCOL_VERSION
+from mcp_types import HEADER_MISMATCH, METHOD_NOT_FOUND, SERVER_INFO_META_KEY, UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from toolbay._lenient import as_object
@@ -45,7 +45,6 @@ from toolbay.upstream.inputs import further
 from toolbay.upstream.ledger import UNDER_WAY, Entry, Ledger
 from toolbay.upstream.logs import quiet
 from toolbay.upstream.process import Child
-from toolbay.upstream.sse import UNREADABLE
 from toolbay.upstream.stamps import CLIENT_INFO, Stamps
 from toolbay.upstream.statuses import REJECTED
 from toolbay.upstream.subscription import Subscription
@@ -75,7 +74,7 @@ class Session:
         self._info = ServerInfo()
         self._progress: dict[int, Callable[[Progress], None]] = {}
         self._roots = [{"uri": Path(root).expanduser().resolve().as_uri(), "name": Path(root).name} for root in opening.config.roots]
-        self._stamps = Stamps(opening.name, self._capabilities())
+        self._stamps = Stamps(opening.name, self._capabilities(), over_http=opening.config.type is TransportType.HTTP)
 
     @property
     def info(self) -> ServerInfo:
@@ -107,23 +106,17 @@ class Session:
             try:
                 result = await self._exchange(method, stamped, options, left, (on_progress, on_sent))
             except ServerError as error:
-                if error.code != HEADER_MISMATCH or learnt or method != "tools/call" or not self._learns:
+                if error.code != HEADER_MISMATCH or learnt or method != "tools/call" or not self._stamps.learns(self._info):
                     raise
                 learnt = True
                 await self._learn_again(str(params.get("name")), _rest(budget, began))
                 left = _rest(budget, began)
                 continue
             if result.get("resultType") != "input_required":
-                return self._stamps.learn(result) if method == "tools/list" and self._learns else result
-            rounds += 1
-            params, pause = further(params, result, roots=self._roots, rounds=rounds)
+                return self._stamps.learn(self._info, result) if method == "tools/list" else result
+            params, pause = further(params, result, roots=self._roots, rounds=(rounds := rounds + 1))
             await anyio.sleep(pause)
             left = _rest(budget, began)
-
-    @property
-    def _learns(self) -> bool:
-        """Whether parameters of tools go into headers: over HTTP, since 2026-07-28."""
-        return self._info.modern and self._opening.config.type is TransportType.HTTP
 
     async def _learn_again(self, tool: str, budget: Budget) -> None:
         """Read the tools anew as far as `tool`: the server says that its headers are not those of its schema (-32020)."""
@@ -195,12 +188,7 @@ class Session:
             return self._told(entry.cut, entry)
         if not entry.answered:
             return self._lost(sent=entry.sent)
-        if error.code == PARSE_ERROR and self._opening.config.type is not TransportType.STDIO:
-            # The SDK's own words of an answer that it could not read are a validator's dump.
-            return ServerError(UNREADABLE, code=error.code, ran=True)
-        return ServerError(
-            _line(error.message, 500, self._opening.safe) or "no message", code=error.code, data=error.data, ran=error.code not in REJECTED
-        )
+        return _refusal(error, self._opening.safe)
 
     def _told(self, fault: ToolbayError, entry: Entry) -> ToolbayError:
         if isinstance(fault, ConnectionFailed) and self._info.protocol and not isinstance(fault, AuthRequired):
@@ -331,6 +319,11 @@ def _gone(reason: ToolbayError | None, server: str, *, sent: bool, greeted: bool
     if isinstance(reason, ConnectionFailed) and not greeted:
         return type(reason)(str(reason), server=server, retriable=reason.retriable)
     return ConnectionLost(str(reason) if reason else "the connection was closed", server=server, sent=sent)
+
+
+def _refusal(error: MCPError, safe: Callable[[str], str]) -> ServerError:
+    """A server's own error. Its code says whether the call was refused, or carried out and failed."""
+    return ServerError(_line(error.message, 500, safe) or "no message", code=error.code, data=error.data, ran=error.code not in REJECTED)
 
 
 def _rest(budget: Budget, began: float) -> Budget:

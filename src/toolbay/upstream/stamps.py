@@ -33,11 +33,12 @@ _log = logging.getLogger("toolbay.upstream")
 
 
 class Stamps:
-    """The stamps of one session. `capabilities` is what this client offers to the server."""
+    """The stamps of one session. `capabilities` is what this client offers to the server; headers are only seen over HTTP."""
 
-    def __init__(self, name: str, capabilities: Json) -> None:
+    def __init__(self, name: str, capabilities: Json, *, over_http: bool) -> None:
         self._name = name
         self._capabilities = capabilities
+        self._over_http = over_http
         self._param_headers: dict[str, dict[tuple[str, ...], str]] = {}
 
     def discovery(self, wanted: str) -> tuple[Json, CallOptions]:
@@ -66,8 +67,14 @@ class Stamps:
             CLIENT_CAPABILITIES_META_KEY: self._capabilities,
         }
 
-    def learn(self, result: Json) -> Json:
+    def learns(self, info: ServerInfo) -> bool:
+        """Whether parameters of tools go into headers."""
+        return info.modern and self._over_http
+
+    def learn(self, info: ServerInfo, result: Json) -> Json:
         """Which parameters of which listed tools go into headers; tools whose marks are invalid are dropped."""
+        if not self.learns(info):
+            return result
         kept: list[Any] = []
         tools: Any = result.get("tools")
         for item in tools if isinstance(tools, list) else ():  # pyright: ignore[reportUnknownVariableType]
