@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import re
+import signal
+import socket
 import ssl
 import sys
+import threading
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -167,34 +172,34 @@ def test_secrets_are_masked_everywhere(configure: Configure, tmp_path: Path) -> 
         assert "hush-hush" not in done.stdout + done.stderr, options
 
 
-def test_a_certificate_that_ended_is_shown_with_its_day(configure: Configure, tmp_path: Path) -> None:
-    """TRA-3: whose it is, when it ended, whom to ask; a real process that trusts its authority."""
-    import socket
-    import threading
-
+@contextlib.contextmanager
+def secured(folder: Path, ends: dt.datetime) -> Generator[str]:
+    """An address that shows a certificate of an authority, whose own is in `folder`, and then hangs up."""
     authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    authority.cert_pem.write_to_path(str(folder / "authority.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1", not_after=dt.datetime(2021, 2, 3, tzinfo=dt.UTC)).configure_cert(context)
+    authority.issue_cert("127.0.0.1", not_after=ends).configure_cert(context)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
-            while True:
-                try:
+            with contextlib.suppress(OSError):
+                while True:
                     connection, _ = listener.accept()
-                except OSError:
-                    return
-                try:
-                    context.wrap_socket(connection, server_side=True).close()
-                except OSError:
-                    connection.close()
+                    with connection, contextlib.suppress(OSError):
+                        context.wrap_socket(connection, server_side=True).close()
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        configure(old={"url": f"https://127.0.0.1:{listener.getsockname()[1]}/mcp"})
-        done = toolbay("doctor", cwd=tmp_path, env={"SSL_CERT_FILE": str(tmp_path / "authority.pem")})
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}/mcp"
         listener.shutdown(socket.SHUT_RDWR)
-    thread.join(PATIENCE)
+        thread.join(PATIENCE)
+
+
+def test_a_certificate_that_ended_is_shown_with_its_day(configure: Configure, tmp_path: Path) -> None:
+    """TRA-3: whose it is, when it ended, whom to ask; a real process that trusts its authority."""
+    with secured(tmp_path, dt.datetime(2021, 2, 3, tzinfo=dt.UTC)) as url:
+        configure(old={"url": url})
+        done = toolbay("doctor", cwd=tmp_path, env={"SSL_CERT_FILE": str(tmp_path / "authority.pem")})
     assert done.returncode == 3
     assert "the certificate of 127.0.0.1 was not accepted" in done.stdout
     assert "certificate has expired" in done.stdout
@@ -203,11 +208,20 @@ def test_a_certificate_that_ended_is_shown_with_its_day(configure: Configure, tm
     assert "renew it" in done.stdout
 
 
+def test_a_certificate_that_ends_soon_is_warned_of(configure: Configure, tmp_path: Path) -> None:
+    """TRA-3: before it is a fault."""
+    ends = dt.datetime.now(dt.UTC) + dt.timedelta(days=3)
+    with secured(tmp_path, ends) as url:
+        configure(old={"url": url})
+        done = toolbay("doctor", cwd=tmp_path, env={"SSL_CERT_FILE": str(tmp_path / "authority.pem")})
+    assert "! the certificate of 127.0.0.1 ends soon" in done.stdout
+    assert f"good until {ends:%Y-%m-%d}" in done.stdout
+    assert "it hung up instead of answering" in done.stdout
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are not sent there")
 def test_ctrl_c_ends_an_examination_and_its_servers(configure: Configure, tmp_path: Path) -> None:
     """LIF-1: whoever has no patience leaves nothing behind."""
-    import signal
-
     mark = marked()
     configure(hanging=raw("--hang", "initialize", "--ignore-eof", env=mark))
     process = started("doctor", cwd=tmp_path)

@@ -42,6 +42,7 @@ SIGNS = [
         "has no program weather",
         "[--from, PACKAGE, PROGRAM]",
     ),
+    ("uvx", "Package `weather` does not provide any executables.", "its package weather has no program", "name a newer version"),
     ("uvx", "error: Failed to fetch: error sending request for url", "cannot be fetched", "inheritEnv: [HTTPS_PROXY]"),
     ("python3", "/usr/bin/python3: No module named mcp_weather", "lacks the module mcp_weather", "python3 -m pip install"),
     ("python3", "ModuleNotFoundError: No module named 'mcp'", "lacks the module mcp", "environment that has it"),

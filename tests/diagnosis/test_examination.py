@@ -207,6 +207,21 @@ async def test_a_changed_definition_is_shown_as_not_offered(tmp_path: Path) -> N
     assert any("not offered" in text and "toolbay lock --accept s" in text for text in warnings(report)), report.findings
 
 
+async def test_a_lock_file_that_cannot_be_read_concerns_all(tmp_path: Path) -> None:
+    """SEC-14: then nothing is offered, which looks like a server that has nothing."""
+    path = tmp_path / "toolbay.json"
+    path.write_text(json.dumps({"tools": {"mcpServers": {"s": raw()}}}))
+    (tmp_path / FILE_NAME).write_text("{half")
+    from toolbay import load
+
+    found = await examine(load(path))
+    (finding,) = (finding for finding in found.findings if finding.level is Level.ERROR)
+    assert "lock file" in finding.what
+    assert str(tmp_path / FILE_NAME) in finding.why
+    assert "toolbay lock" in finding.mend
+    assert found.failed
+
+
 async def test_an_entry_that_cannot_be_used_and_one_that_is_odd() -> None:
     """CFG-5, CFG-6: an unset variable, an unknown key with the nearest; each at its server."""
     found = await examined(unset={"command": "x", "env": {"KEY": "${THERE_IS_NO_SUCH}"}}, odd={**raw(), "argz": []})

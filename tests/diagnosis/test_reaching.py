@@ -64,6 +64,15 @@ async def test_a_server_that_works_shows_the_way_to_it_too() -> None:
     assert (report.era, report.offered, report.protocol) == ("discover", ("2026-07-28",), "2026-07-28")
 
 
+async def test_a_server_of_the_older_transport_that_works() -> None:
+    """TRA-1: SSE: the way, the handshake, the lists."""
+    with servers.sdk2_serving("sse") as server:
+        report = await only(server.entry)
+    assert report.ready, report.findings
+    assert report.type == "sse"
+    assert [step.name for step in report.trace][:3] == ["guard", "TCP", "initialize"]
+
+
 async def test_a_refused_connection_is_no_page_and_no_status() -> None:
     """TRA-3: nothing listens there."""
     report = await only({"url": f"http://127.0.0.1:{servers.free_port()}/mcp"})

@@ -24,7 +24,7 @@ from toolbay.config.networks import with_network
 from toolbay.diagnosis import evidence, launching, offers, programs, reaching
 from toolbay.diagnosis.findings import Examination, Notes, Report
 from toolbay.diagnosis.reaching import Reach
-from toolbay.diagnosis.session import Overheard
+from toolbay.diagnosis.session import Recording
 from toolbay.events import Event, Events, Notice
 from toolbay.fleet import Fleet, ServerStatus
 from toolbay.lock import FILE_NAME, Lock
@@ -61,12 +61,12 @@ async def examine(
     config: Config, names: Collection[str] = (), *, environ: Mapping[str, str] | None = None, open_engine: OpenEngine = official
 ) -> Examination:
     """Look at the servers of `config`: all that are not disabled, or just those in `names`, disabled or not."""
-    ward = _Ward(config, os.environ if environ is None else environ, Overheard(open_engine))
+    ward = _Ward(config, os.environ if environ is None else environ, Recording(open_engine))
     return await ward.examine(names)
 
 
 class _Ward:
-    def __init__(self, config: Config, environ: Mapping[str, str], engine: Overheard) -> None:
+    def __init__(self, config: Config, environ: Mapping[str, str], engine: Recording) -> None:
         self._config = config
         self._environ = environ
         self._engine = engine

@@ -1,6 +1,6 @@
 """The start of a server as it happened: an engine like any other, overheard.
 
-`Overheard` opens what another `OpenEngine` opens and keeps the facts: each step of the start with its time, the versions that
+`Recording` opens what another `OpenEngine` opens and keeps the facts: each step of the start with its time, the versions that
 were offered, what the process left.
 """
 
@@ -79,7 +79,7 @@ class Start:
         return tuple(found)
 
 
-class Overheard:
+class Recording:
     """An `OpenEngine` that keeps the first start of each server by its name; one that is started again counts as it first was."""
 
     def __init__(self, inner: OpenEngine) -> None:

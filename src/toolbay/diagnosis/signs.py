@@ -93,6 +93,12 @@ SIGNS: Final = (
         "write [--from, PACKAGE, PROGRAM] as `args`",
     ),
     Sign(
+        r"Package `(?P<package>[^`]+)` does not provide any executables",
+        "its package {package} has no program to run",
+        "it is a library, or the version that was fetched is too old",
+        "check the name in `args`, or name a newer version",
+    ),
+    Sign(
         r"error sending request for url|dns error: failed to lookup",
         "its package cannot be fetched",
         "uv does not reach the index",
