@@ -1,7 +1,7 @@
 """What tells a running program that its configuration may be another one: the files it was read from, and SIGHUP.
 
 Files are looked at twice a second, in a thread: that works on every file system and through every kind of replacement, and
-costs less than a ten-thousandth of a processor (docs/decisions/0008).
+costs a thousandth of a processor (docs/decisions/0009).
 """
 
 from __future__ import annotations
