@@ -26,7 +26,8 @@ from toolbay.agent.instructions import composed
 from toolbay.artifacts import Artifacts
 from toolbay.config import Config, data_home
 from toolbay.config import load as load_config
-from toolbay.config.models import InvalidServer, ServerConfig, ToolsConfig
+from toolbay.config.models import ServerConfig
+from toolbay.config.networks import with_network
 from toolbay.errors import ConfigError, ToolbayError
 from toolbay.events import Events
 from toolbay.fleet import Fleet, Reloaded, ServerStatus
@@ -179,7 +180,7 @@ class App:
         self._secrets |= config.secrets  # what was a secret once must not be shown later
         tools = config.tools
         chosen = {name: entry for name, entry in tools.mcp_servers.items() if self._only is None or name in self._only}
-        wanted = {name: _with_network(entry, tools) for name, entry in chosen.items()}
+        wanted = {name: with_network(entry, tools) for name, entry in chosen.items()}
         return await self.fleet.apply(wanted, secrets=config.secrets, budget=tools.result_budget, lock=given.lock, wait=wait)
 
     # -- another configuration ----------------------------------------------------------------------------------------
@@ -340,11 +341,3 @@ def _usable(tools: Collection[Tool]) -> Collection[Tool]:
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", tool.name):
             raise ToolbayError(f"A tool cannot be named {tool.name!r}: providers take 1 to 64 letters, digits, hyphens and underscores.")
     return tools
-
-
-def _with_network(entry: ServerConfig | InvalidServer, tools: ToolsConfig) -> ServerConfig | InvalidServer:
-    """The entry with what every server may reach besides."""
-    if isinstance(entry, InvalidServer) or not (tools.ssrf_whitelist or tools.fake_ip):
-        return entry
-    ranges = {"ssrf_whitelist": (*tools.ssrf_whitelist, *entry.ssrf_whitelist), "fake_ip": (*tools.fake_ip, *entry.fake_ip)}
-    return entry.model_copy(update=ranges)
