@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, cast
@@ -161,7 +161,7 @@ class Registry:
         repaired, problems = await aside(_judged, validator, tool, arguments, when=not quick)
         if isinstance(repaired, str) or problems:
             return _bad(tool, problems)
-        told = replace(context, on_progress=report.progressed)
+        told = CallContext(call_id=context.call_id, on_progress=report.progressed, by_hand=context.by_hand, on_sent=context.on_sent)
         return await self._way(Invocation(tool=tool, arguments=repaired, context=told))
 
     async def _validator(self, tool: Tool) -> args.Validator | None:

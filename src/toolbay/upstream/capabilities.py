@@ -5,6 +5,7 @@ Everything here is read leniently: what one capability has wrong costs that capa
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -51,6 +52,7 @@ _LIGHT_SCHEMA = 20_000
 ERROR_LIMIT = 500
 """Characters of an error that a model is told (I5)."""
 IDEMPOTENCY_KEY = "io.toolbay/idempotencyKey"
+_RUN, _CALLS = uuid4().hex, itertools.count(1)
 """In `_meta` of a call: the same for all attempts of it and for no other call, so that a server can tell a repetition."""
 
 
@@ -207,6 +209,7 @@ class ToolInvocation:
         self._repeat: tuple[ServerConfig, Repeat] | None = None
         promised = item.get("outputSchema")
         self._output_schema: Json | None = cast("Json", promised) if isinstance(promised, dict) else None
+        self._promises_much = heavy(self._output_schema, _LIGHT_SCHEMA)
         self.hints = _hints(as_object(item.get("annotations")))
 
     async def __call__(self, given: Json, context: CallContext) -> ToolResult:
@@ -217,7 +220,7 @@ class ToolInvocation:
         try:
             result = await self._connection.request(
                 "tools/call",
-                {"name": self._name, "arguments": given, "_meta": {IDEMPOTENCY_KEY: uuid4().hex}},
+                {"name": self._name, "arguments": given, "_meta": {IDEMPOTENCY_KEY: f"{_RUN}-{next(_CALLS)}"}},
                 budget=Budget(timeout=seconds, ceiling=max(config.max_timeout, seconds)),
                 subject=("tools", self._name),
                 repeat=self._repeat[1],
@@ -226,7 +229,7 @@ class ToolInvocation:
             )
         except (CallError, ConnectionLost, ConnectionFailed) as error:
             raise _told(error, f"the tool {line(self._name, 80)!r}", self._connection) from error
-        rendered = await aside(self._rendered, result, when=heavy(result) or heavy(self._output_schema, _LIGHT_SCHEMA))
+        rendered = await aside(self._rendered, result, when=self._promises_much or heavy(result))
         return await render.settle(rendered, self._store, budget=self._budget, safe=self._connection.safe)
 
     def _rendered(self, result: Json) -> render.Rendered:

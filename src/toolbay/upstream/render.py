@@ -102,7 +102,7 @@ async def settle(rendered: Rendered, store: ArtifactStore, *, budget: int, safe:
     failed = False
     for part in rendered.parts:
         if isinstance(part, str):
-            lines.append(await aside(safe, part, when=len(part) > HEAVY))
+            lines.append(await aside(safe, part) if len(part) > HEAVY else safe(part))
             continue
         blob = await aside(_masked, part, safe, when=len(part.data) > HEAVY)
         try:
@@ -124,7 +124,9 @@ async def settle(rendered: Rendered, store: ArtifactStore, *, budget: int, safe:
         else:
             artifacts.append(whole)
             text = _shortened(text, whole.name, budget)
-    structured = await aside(_safe_structure, rendered.structured, safe, when=heavy(rendered.structured))
+    structured = rendered.structured
+    if structured is not None:
+        structured = await aside(_safe_structure, structured, safe, when=heavy(structured))
     return ToolResult(text=text, is_error=rendered.is_error or failed, artifacts=tuple(artifacts), structured=structured)
 
 
