@@ -24,6 +24,10 @@ LONGEST_FRESH = 10 * 365 * 86_400
 """Seconds that a result may be taken as fresh at the most; a server can say any number."""
 
 
+AT_ONCE = 0.01
+"""Seconds within which a request that waited for nothing is on its way: deadlines stay as they were set."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerInfo:
     """What a server said of itself. Display only: a server can say anything."""
@@ -65,6 +69,8 @@ class Budget:
 
     def after(self, seconds: float) -> Budget:
         """What is left of it once `seconds` have passed without a request on its way; a moment at the least."""
+        if seconds < AT_ONCE:
+            return self
         left = self.first - seconds
         return Budget(timeout=self.timeout, ceiling=max(self.ceiling - seconds, 0.001), left=max(left, 0.001))
 

@@ -39,7 +39,7 @@ from toolbay.errors import (
     ToolbayError,
 )
 from toolbay.types import Json, Progress
-from toolbay.upstream.engine import Budget, Opening, ServerInfo, fresh_for
+from toolbay.upstream.engine import AT_ONCE, Budget, Opening, ServerInfo, fresh_for
 from toolbay.upstream.floods import Flood
 from toolbay.upstream.inputs import further
 from toolbay.upstream.ledger import UNDER_WAY, Entry, Ledger
@@ -58,6 +58,7 @@ SUBSCRIBED = ("tools", "prompts", "resources")
 PROGRESS_BURST, PROGRESS_PER_SECOND = 100, 20.0
 """Progress of one call that is passed on at once, and then in a second. All of it extends the deadline."""
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _log = logging.getLogger("toolbay.upstream")
 quiet()  # the SDK's modules are loaded by now
 
@@ -74,7 +75,7 @@ class Session:
         self._info = ServerInfo()
         self._progress: dict[int, Callable[[Progress], None]] = {}
         self._roots = [{"uri": Path(root).expanduser().resolve().as_uri(), "name": Path(root).name} for root in opening.config.roots]
-        self._stamps = Stamps(opening.name, self._capabilities(), over_http=opening.config.type is TransportType.HTTP)
+        self._stamps = Stamps(opening, self._capabilities())
 
     @property
     def info(self) -> ServerInfo:
@@ -142,7 +143,9 @@ class Session:
         scope = anyio.CancelScope(deadline=started + budget.first)
 
         def written() -> None:
-            scope.deadline = min(anyio.current_time() + budget.first, started + budget.ceiling)
+            now = anyio.current_time()
+            if now - started > AT_ONCE:
+                scope.deadline = min(now + budget.first, started + budget.ceiling)
             if on_sent is not None:
                 on_sent()
 
@@ -360,7 +363,7 @@ def _check(params: Json) -> None:
         BadCall: nothing was sent.
     """
     try:
-        json.dumps(params, ensure_ascii=False, allow_nan=False).encode()
+        _ENCODER.encode(params).encode()
     except UnicodeEncodeError:
         raise BadCall("its arguments hold half of a character (a lone surrogate), which cannot be sent: repair that text") from None
     except (TypeError, ValueError, RecursionError) as error:
