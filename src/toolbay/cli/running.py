@@ -58,7 +58,7 @@ async def opened(invocation: Invocation, opening: Opening, config: Config | None
     view = ServersView(terminal, chatty=opening.chatty or terminal.verbosity > 0, asides=opening.asides or terminal.verbosity > 0)
     with app.events.listen(view):
         async with app:
-            async with moving(terminal, lambda: _starting(app)):
+            async with moving(terminal, lambda: starting(app)):
                 await _start(app, opening)
             view.unfinished(app.servers)
             yield app
@@ -79,7 +79,8 @@ def tell_place(terminal: Terminal, config: Config, *, named: bool) -> None:
     terminal.say(f"(using ./{path.name})", DIM)
 
 
-def _starting(app: App) -> str:
+def starting(app: App) -> str:
+    """Which servers are being waited for; empty where none is."""
     names = [name for name, status in app.servers.items() if not status.settled]
     return f"starting {', '.join(names)}" if names else ""
 

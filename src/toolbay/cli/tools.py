@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -183,11 +182,15 @@ async def _call(invoked: Invocation, name: str, words: list[str], text: str, how
 
 async def _there(invoked: Invocation, app: App, name: str) -> Tool | None:
     """The tool that is meant, as its server lists it now. What one that is not up yet listed last says only whom to wait for."""
-    from toolbay.cli.running import all_failed, moving  # noqa: PLC0415
+    from toolbay.cli.running import all_failed, moving, starting  # noqa: PLC0415
 
     tool = chosen(name, app.registry.tools.values())
+    if tool is None:
+        async with moving(invoked.terminal, lambda: starting(app)):
+            await app.settle(None)
+        tool = chosen(name, app.registry.tools.values())
     while tool is not None and tool.server and app.servers[tool.server].remembered:
-        async with moving(invoked.terminal, partial("starting {}".format, tool.server)):
+        async with moving(invoked.terminal, lambda: starting(app)):
             status = await app.ready(tool.server)
         if status.state != "ready" and not all_failed(app):
             raise CommandFailed(f"{name} cannot be called: {status.error}", SERVER_FAILED)
