@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import json
 import socket
 import ssl
 from collections.abc import Mapping
@@ -62,6 +63,20 @@ async def test_a_server_that_works_shows_the_way_to_it_too() -> None:
     async with RawHttp(era="modern") as server:
         report = await only(server.entry)
     assert (report.era, report.offered, report.protocol) == ("discover", ("2026-07-28",), "2026-07-28")
+
+
+async def test_a_tool_that_never_gets_into_a_listing_is_told() -> None:
+    """SEC-30: invalid marks for headers cost the tool, which would else just not be there."""
+    marked = {"type": "object", "properties": {"city": {"type": "string", "x-mcp-header": "not a header\r\n"}}}
+    tools = [{"name": "forecast", "inputSchema": marked}, {"name": "echo", "inputSchema": {"type": "object"}}]
+    listed = {"jsonrpc": "2.0", "id": None, "result": {"resultType": "complete", "tools": tools}}
+    async with RawHttp(era="modern") as server:
+        headers = {"Content-Type": "application/json"}
+        server.steps = {"tools/list": [Step(kind="status", status=200, headers=headers, body=json.dumps(listed).encode())]}
+        report = await only(server.entry)
+    (finding,) = report.findings
+    assert "its tool forecast is left out" in finding.what
+    assert report.tools == 1
 
 
 async def test_a_server_of_the_older_transport_that_works() -> None:

@@ -173,6 +173,7 @@ class _Ward:
             offers.tell_weight(_tokens(patient.tools), len(patient.tools), notes)
             if start is not None:
                 evidence.tell_stray(start.diagnostics.stray(), notes, answered=True)
+                offers.tell_left_out(start.diagnostics.left_out, notes)
         elif not notes.failed and start is not None and patient.config.type is TransportType.STDIO:
             remains = evidence.Remains(
                 config=patient.config,

@@ -40,6 +40,12 @@ def tell(config: ServerConfig, status: ServerStatus, remarks: Iterable[Notice], 
         notes.warning("it offers nothing", "it lists no tools, resources or prompts", "check its arguments and its own configuration")
 
 
+def tell_left_out(reasons: Mapping[str, str], notes: Notes) -> None:
+    """Tools that never get as far as a listing."""
+    for name, reason in list(reasons.items())[:_SHOWN]:
+        notes.warning(f"its tool {name} is left out", f"its marks for headers are invalid ({reason})", "tell whoever makes the server")
+
+
 def tell_weight(tokens: int, tools: int, notes: Notes) -> None:
     """Definitions that are heavy cost tokens with each request, and a model's attention."""
     if tokens > HEAVY_TOKENS:

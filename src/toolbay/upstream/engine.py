@@ -87,12 +87,16 @@ class Diagnostics:
     """When its last message came, on the loop's clock."""
     stray: Callable[[], tuple[str, ...]] = tuple
     """The last lines on stdout that were no protocol messages (TRA-7)."""
+    dropped: int = 0
+    """How many answers came that nobody waited for: after the deadline, twice, or under an id that was never given."""
     spawned: float | None = None
     """When its process had been started, on the loop's clock."""
     spoke: Callable[[], float | None] = lambda: None
     """When the first byte of its output came, on the loop's clock."""
     exit_code: Callable[[], int | None] = lambda: None
     """How its process ended by itself (negative: by which signal); None while it runs, and where it was ended here."""
+    left_out: dict[str, str] = field(default_factory=dict[str, str])
+    """Listed tools that the engine leaves out, since their marks for headers are invalid (2026-07-28), and why."""
     on_message: Callable[[bool, Json], None] | None = None
     """Called with each message: whether it is ours, and the message. A copy is made of each, so this is for who looks for a fault."""
 

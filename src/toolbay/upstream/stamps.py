@@ -24,8 +24,9 @@ from mcp.shared.inbound import (
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY
 
 from toolbay._lenient import as_object
+from toolbay.config.models import TransportType
 from toolbay.types import Json
-from toolbay.upstream.engine import ServerInfo
+from toolbay.upstream.engine import Opening, ServerInfo
 
 CLIENT_INFO: Json = {"name": "toolbay", "version": version("toolbay")}
 
@@ -35,10 +36,11 @@ _log = logging.getLogger("toolbay.upstream")
 class Stamps:
     """The stamps of one session. `capabilities` is what this client offers to the server; headers are only seen over HTTP."""
 
-    def __init__(self, name: str, capabilities: Json, *, over_http: bool) -> None:
-        self._name = name
+    def __init__(self, opening: Opening, capabilities: Json) -> None:
+        self._name = opening.name
         self._capabilities = capabilities
-        self._over_http = over_http
+        self._over_http = opening.config.type is TransportType.HTTP
+        self._left_out = opening.diagnostics.left_out
         self._param_headers: dict[str, dict[tuple[str, ...], str]] = {}
 
     def discovery(self, wanted: str) -> tuple[Json, CallOptions]:
@@ -82,6 +84,7 @@ class Stamps:
             schema: Any = tool.get("inputSchema")
             if (reason := find_invalid_x_mcp_header(schema)) is not None:
                 _log.warning("%s: tool %r is left out: %s", self._name, tool.get("name"), reason)
+                self._left_out[str(tool.get("name"))] = reason
                 continue
             self._param_headers[str(tool.get("name"))] = x_mcp_header_map(schema)
             kept.append(tool)
