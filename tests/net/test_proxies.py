@@ -136,8 +136,8 @@ async def test_attack_09_a_host_without_proxy_goes_the_guarded_way(monkeypatch: 
         with pytest.raises(httpx2.ConnectError, match=r"10\.1\.2\.3, a private address"):
             await client.get("https://intranet.test/")
         assert network.dialled == []
-        for url in ("https://open.test/", "https://mcp.test/"):
-            with pytest.raises(httpx2.ConnectError):
+        for url, failure in (("https://open.test/", httpx2.ConnectError), ("https://mcp.test/", httpx2.ProxyError)):
+            with pytest.raises(failure):
                 await client.get(url)
     assert network.dialled == [("8.8.8.8", 443), ("10.9.9.9", 3128)]
 

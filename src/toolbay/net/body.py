@@ -16,6 +16,7 @@ import anyio.lowlevel
 import httpx2
 
 from toolbay.errors import ServerError
+from toolbay.net.dial import TAIL, Tailed
 
 LEFTOVER_BYTES = 64 * 1024
 """What is still read of a body that its reader has let go."""
@@ -64,8 +65,15 @@ class Door:
 class Body(httpx2.AsyncByteStream):
     """A body as it comes. No generator: it is read on after its reader has gone."""
 
-    def __init__(self, inner: Source, door: Door, translated: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self, inner: Source, door: Door, translated: Callable[[], AbstractContextManager[None]], *, wire: Tailed | None, chunked: bool
+    ) -> None:
+        """`wire` is the connection that it comes on, `chunked` how its end is told there."""
         self._inner = inner
+        self._wire = wire
+        self._chunked = chunked
+        self._ended = False
+        self._last = b""
         self._parts = aiter(inner)
         self._door = door
         self._translated = translated
@@ -80,12 +88,14 @@ class Body(httpx2.AsyncByteStream):
         self._reading = True
         try:
             with self._translated():
-                return await anext(self._parts)
-        except BaseException:  # StopAsyncIteration and CancelledError as well: there is nothing more to come
+                self._last = await anext(self._parts)
+        except BaseException as end:  # StopAsyncIteration and CancelledError as well: there is nothing more to come
             self._over = True
+            self._ended = isinstance(end, StopAsyncIteration)
             raise
         finally:
             self._reading = False
+        return self._last
 
     def abandon(self) -> None:
         """Nothing more is wanted of it: closing will close the connection."""
@@ -102,7 +112,14 @@ class Body(httpx2.AsyncByteStream):
             with anyio.CancelScope(shield=True):
                 if not self._reading:
                     await self._parts.aclose()
+                if self._ended and self._says_more() and self._wire is not None:
+                    await self._wire.aclose()  # the next answer on it would begin with the rest of this one
                 await self._inner.aclose()
+
+    def _says_more(self) -> bool:
+        """Whether more came than the whole body, as from servers that count their `Content-Length` in characters."""
+        end = b"\r\n" if self._chunked or not self._last else self._last[-TAIL:]
+        return self._wire is not None and not self._wire.last.endswith(end)
 
     async def _read_leftover(self) -> None:
         event = self._door.leave()

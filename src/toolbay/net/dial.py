@@ -8,19 +8,54 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
+from typing import Any
 
 import anyio
 import httpcore2
 
+from toolbay._text import line
 from toolbay.errors import BlockedAddress
 from toolbay.net.addresses import Address, canonical
 from toolbay.net.guard import Policy, check_addresses, check_host
 from toolbay.net.resolve import Resolver
 
+TAIL = 64
+"""Bytes of what came last that a stream remembers."""
 HEAD_START = 0.25
 """Seconds that an address has for itself before the next one is tried beside it (RFC 8305, section 8)."""
+
+
+class Tailed(httpcore2.AsyncNetworkStream):
+    """A stream that remembers how what it gave last ended: a server that says more than its answer shows there."""
+
+    def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
+        self._inner = inner
+        self.last = b""
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  the signature is httpcore2's
+        data = await self._inner.read(max_bytes, timeout)
+        self.last = data[-TAIL:]
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109  as above
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  as above
+    ) -> httpcore2.AsyncNetworkStream:
+        return Tailed(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
 
 
 class Dialler(httpcore2.AsyncNetworkBackend):
@@ -48,7 +83,7 @@ class Dialler(httpcore2.AsyncNetworkBackend):
             with anyio.fail_after(timeout):
                 answers = [host] if check_host(host) else await self._resolve(host, port)
                 addresses = check_addresses(host, answers, self._policy.toward(host, port))
-                return await self._first(host, addresses, port)
+                return Tailed(await self._first(host, addresses, port))
         except TimeoutError as error:
             raise httpcore2.ConnectTimeout(f"no connection within {timeout} s") from error
         except socket.gaierror as error:
@@ -138,13 +173,11 @@ class ProxyDialler(Dialler):
 
 def _why(error: BaseException) -> str:
     """The operating system's word for it."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    if isinstance(error, BaseExceptionGroup) and error.exceptions:  # pyright: ignore[reportUnknownMemberType]
-        return _why(error.exceptions[0])  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    while (cause := error.__cause__) is not None:
+        error = cause
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)
-    return str(error) or type(error).__name__
+    return line(str(error), 100) or type(error).__name__
 
 
 async def _close(stream: httpcore2.AsyncNetworkStream) -> None:
