@@ -21,7 +21,14 @@ import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
-from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from mcp_types import (
+    CONNECTION_CLOSED,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -294,7 +301,7 @@ class Streams:
                         return
                     if status == 200:
                         # From an event that has an id the server goes on by itself.
-                        if heard_before and not position.last_id:
+                        if (heard_before or position.barren > 1) and not position.last_id:
                             self.on_gap()
                         heard_before = True
                         await self._hear(response, position, incoming)
