@@ -80,6 +80,10 @@ class RawHttp:
         self.methods: Counter[str] = Counter()
         self.connections = 0
         self.open = 0
+        self.answering = 0
+        """Requests that are not answered to the end, GET streams among them."""
+        self.handshake = b""
+        """What a plain server says to who comes with TLS."""
         self.sessions = 0
         self.valid: set[str] = set()
         self.gate = asyncio.Event()
@@ -167,13 +171,25 @@ class RawHttp:
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         first = await reader.readexactly(1)
-        if first == b"\x16":  # a TLS handshake: answered as a plain server does
+        if first == b"\x16":  # a TLS handshake
+            if self.handshake:
+                return await self._play(writer, [self.handshake, "close"])
             return await self._send(writer, Step(kind="status", status=400, headers={"Connection": "close"}))
         head = (first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         method = head[0].split(" ")[0]
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         self.methods[method] += 1
+        self.answering += 1
+        try:
+            return await self._respond(reader, writer, (method, headers, body))
+        finally:
+            self.answering -= 1
+
+    async def _respond(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: tuple[str, dict[str, str], bytes]
+    ) -> bool:
+        method, headers, body = request
         if self.token and headers.get("authorization") != f"Bearer {self.token}":
             self.denied += 1
             challenge = {"WWW-Authenticate": 'Bearer error="invalid_token"'}

@@ -45,6 +45,10 @@ class Proxy:
         self.toxic = toxic
         self.port = 0
         self.connections = 0
+        self.status = 0
+        """If it is set, whoever connects must speak to it as to an HTTP proxy, and gets this status for CONNECT."""
+        self.asked: list[str] = []
+        """First lines of what was asked of it as an HTTP proxy."""
         self.target = (host, target)
         """Where it goes on to; connections that are there stay."""
         self._open: set[asyncio.StreamWriter] = set()
@@ -59,6 +63,9 @@ class Proxy:
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        if self.status and not await self._opened(reader, writer):
+            writer.close()
+            return
         try:
             there, back = await asyncio.open_connection(*self.target)
         except OSError:
@@ -81,6 +88,17 @@ class Proxy:
             self._open -= {writer, back}
             writer.close()
             back.close()
+
+    async def _opened(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            return False
+        self.asked.append(head.split(b"\r\n")[0].decode())
+        status = self.status if head.startswith(b"CONNECT") else 405
+        length = "" if status == 200 else "Content-Length: 0\r\n"
+        writer.write(f"HTTP/1.1 {status} Said\r\n{length}\r\n".encode())
+        return status == 200
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, toward: Side) -> bool:
         """Pass everything on; False where a toxic has ended the connection."""
@@ -128,12 +146,13 @@ async def proxied(target: int, toxic: Toxic | None = None, *, host: str = "127.0
 
 
 @contextmanager
-def swallowing(host: str = "127.0.0.1") -> Generator[int]:
+def swallowing(host: str = "127.0.0.1", port: int = 0) -> Generator[int]:
     """A port that never completes a connection: its queue is full, so that new ones are dropped as by a firewall (Linux)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket(family))
-        listener.bind((host, 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
         listener.listen(0)
         for _ in range(4):
             waiting = stack.enter_context(socket.socket(family))
