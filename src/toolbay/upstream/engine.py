@@ -87,7 +87,7 @@ class Diagnostics:
     """When its last message came, on the loop's clock."""
     stray: Callable[[], tuple[str, ...]] = tuple
     """The last lines on stdout that were no protocol messages (TRA-7)."""
-    dropped: int = 0
+    unasked: int = 0
     """How many answers came that nobody waited for: after the deadline, twice, or under an id that was never given."""
     spawned: float | None = None
     """When its process had been started, on the loop's clock."""

@@ -103,9 +103,11 @@ class Ledger:
         if (entry := self.get(request_id)) is not None:
             entry.sent = False
 
-    def answered(self, request_id: object) -> None:
+    def answered(self, request_id: object) -> bool:
+        """Note that a reply came in; False where nobody waits for it: its caller has left, or there was none."""
         if (entry := self.get(request_id)) is not None:
             entry.answered = True
+        return entry is not None
 
     def failed(self, request_id: object, fault: ToolbayError) -> None:
         """Note that no answer will come, and wake whoever waits for it."""

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+LISTEN = "listen-"
+"""What the ids of subscriptions begin with, which no ledger has."""
 DELAYS = (1.0, 5.0, 30.0)
 """Seconds before a subscription that ended is asked for again."""
 STABLE = 60.0
@@ -29,7 +31,7 @@ class Subscription:
         delays = iter(DELAYS)
         for self._asked in itertools.count(1):
             began = anyio.current_time()
-            if not await listen(f"listen-{self._asked}"):
+            if not await listen(f"{LISTEN}{self._asked}"):
                 _log.warning("%s: it says that its lists may change, and lets nobody listen for that", self._name)
                 return
             delays = iter(DELAYS) if anyio.current_time() - began >= STABLE else delays

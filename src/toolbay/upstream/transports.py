@@ -7,6 +7,7 @@ that the other end is gone, and why.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -33,12 +34,15 @@ from toolbay.upstream.process import Child
 from toolbay.upstream.sse import Streams as Sse
 from toolbay.upstream.streamable import Streams as Streamable
 from toolbay.upstream.streams import UNREADABLE
+from toolbay.upstream.subscription import LISTEN
 
 Streams: TypeAlias = tuple[Any, Any]
 """What the SDK calls a transport's streams: messages in, messages out."""
 
 NOISE_LIMIT = 1 << 20
 """Bytes of text that a child may write before its first message: banners have some hundred. What writes more is no server."""
+
+_log = logging.getLogger("toolbay.upstream")
 
 
 @dataclass(slots=True)
@@ -87,10 +91,11 @@ class Watched:
     Without it nobody is told of a dead server: the SDK fails the calls with a code that servers may use as well.
     """
 
-    def __init__(self, inner: Any, ledger: Ledger, line: Line) -> None:
+    def __init__(self, inner: Any, ledger: Ledger, line: Line, opening: Opening) -> None:
         self._inner = inner
         self._ledger = ledger
         self._line = line
+        self._opening = opening
 
     async def receive(self) -> Incoming:
         try:
@@ -102,7 +107,10 @@ class Watched:
         if isinstance(item, SessionMessage) and isinstance(item.message, (JSONRPCResponse, JSONRPCError)):
             # The SDK takes "7" for 7, as other clients do; what it hands to a caller must count as an answer here too.
             given = item.message.id
-            self._ledger.answered(int(given) if isinstance(given, str) and given.isdecimal() else given)
+            asked = self._ledger.answered(int(given) if isinstance(given, str) and given.isdecimal() else given)
+            if not asked and not str(given).startswith(LISTEN):
+                self._opening.diagnostics.unasked += 1
+                _log.debug("%s: an answer that nobody waits for was dropped: it came too late, twice, or unasked", self._opening.name)
         return item
 
     async def aclose(self) -> None:
@@ -175,7 +183,7 @@ async def connect(opening: Opening, child: Child | None, ledger: Ledger, line: L
     else:
         opened = _over_http(opening, ledger, line)
     async with opened as (read, write):
-        watched = Watched(read, ledger, line)
+        watched = Watched(read, ledger, line, opening)
         notes = opening.diagnostics.on_message
         yield (watched, write) if notes is None else (Overheard(watched, notes), Overheard(write, notes))
 
