@@ -109,8 +109,14 @@ async def started(entry: Mapping[str, Any], *, name: str = "s", open_engine: Ope
     """As `linked`, without waiting for the server."""
     events, heard = Events(), Heard()
     secrets = frozenset(str(value) for value in more.pop("secrets", ()))
+    remembered = more.pop("remembered", None)
     connection = Connection(
-        name, servers.config(entry, **more), events=events, open_engine=open_engine, safe=lambda text: mask(text, secrets)
+        name,
+        servers.config(entry, **more),
+        events=events,
+        open_engine=open_engine,
+        safe=lambda text: mask(text, secrets),
+        remembered=remembered,
     )
     with events.listen(heard.events.append):
         async with anyio.create_task_group() as group:
