@@ -116,6 +116,8 @@ async def test_a_fault_costs_one_call_and_is_told_in_plain_words(step: Step, kin
         assert isinstance(error, kind), error
         assert plain(str(error)), error
         assert re.search(words, str(error)), error
+        if step.status == 401:
+            return  # from here on it is the server that wants credentials, and not the call
         assert await link.call("note", {"text": "on"}) == "on"
         assert link.heard.states == ["connecting", "ready"]
         assert server.sessions == (1 if era == "legacy" else 0)
