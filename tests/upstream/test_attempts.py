@@ -7,7 +7,7 @@ from typing import cast
 import anyio
 import pytest
 
-from toolbay.errors import CallTimeout, ConnectionLost
+from toolbay.errors import BadCall, Busy, CallTimeout, ConnectionLost, ServerError, ToolbayError
 from toolbay.types import Json
 from toolbay.upstream.attempts import Repeat, at_most_once
 from toolbay.upstream.engine import Budget, Engine
@@ -78,3 +78,40 @@ async def test_a_server_that_is_never_ready_costs_no_more_than_the_timeout() -> 
     with pytest.raises(ConnectionLost, match="gone") as raised:
         await script.run(Budget(timeout=30, ceiling=60))
     assert raised.value.sent
+
+
+async def test_what_an_earlier_attempt_may_have_done_is_not_forgotten_for_a_later_one() -> None:
+    """CAL-3: 503, then refused before it left: the caller must know that the first one may have run."""
+    busy = Busy("too much", code=503, retry_after=0.0, ran=None)
+    for later in (ConnectionLost("gone", sent=False), CallTimeout("late", sent=False), Busy("no", code=429, retry_after=0, ran=False)):
+        script = Script(busy, later)
+        with pytest.raises(Busy, match="too much"):
+            await script.run(Budget(timeout=30, ceiling=60))
+    script = Script(busy, ServerError("it broke"))
+    with pytest.raises(ServerError, match="it broke"):
+        await script.run(Budget(timeout=30, ceiling=60))
+
+
+@pytest.mark.parametrize(
+    ("repeat", "error", "again"),
+    [
+        (Repeat.UNSENT, ConnectionLost("x", sent=False), True),
+        (Repeat.UNSENT, ConnectionLost("x", sent=True), False),
+        (Repeat.UNSENT, Busy("x", code=429, retry_after=0, ran=False), False),
+        (Repeat.NOT_RUN, ConnectionLost("x", sent=True), False),
+        (Repeat.NOT_RUN, Busy("x", code=429, retry_after=0, ran=False), True),
+        (Repeat.NOT_RUN, Busy("x", code=503, retry_after=0, ran=None), False),
+        (Repeat.ALL, Busy("x", code=503, retry_after=0, ran=None), True),
+        (Repeat.ALL, Busy("x", code=503, retry_after=61, ran=None), False),
+        (Repeat.ALL, ConnectionLost("x", sent=True), True),
+        (Repeat.ALL, ServerError("x", code=500, ran=None), False),
+        (Repeat.ALL, CallTimeout("x", sent=True), False),
+        (Repeat.ALL, BadCall("x"), False),
+    ],
+)
+async def test_each_class_repeats_what_it_says_and_nothing_twice(repeat: Repeat, error: ToolbayError, again: bool) -> None:
+    """CAL-3: at most two attempts, whatever comes of the second."""
+    script = Script(error, error, error)
+    with pytest.raises(type(error)):
+        await script.run(Budget(timeout=600, ceiling=600), repeat)
+    assert len(script.given) == 1 + again
