@@ -34,9 +34,7 @@ async def _chat(invoked: Invocation, session: str | None, wait: str) -> int:
     from toolbay.cli.approving import AtTerminal, Nobody  # noqa: PLC0415
     from toolbay.cli.dialogue import Dialogue  # noqa: PLC0415
     from toolbay.cli.keeping import conversation_of  # noqa: PLC0415
-    from toolbay.cli.lines import Pipe  # noqa: PLC0415
     from toolbay.cli.running import Opening, opened, wanted_wait  # noqa: PLC0415
-    from toolbay.config import home  # noqa: PLC0415
 
     # The dialogue hears what is typed during a turn, and hands on what answers a question.
     asker = AtTerminal(invoked.terminal, listens=False) if invoked.terminal.interactive else None
@@ -46,14 +44,21 @@ async def _chat(invoked: Invocation, session: str | None, wait: str) -> int:
         dialogue = Dialogue(invoked, app, await conversation_of(app, session, invoked.terminal), await app.runner())
         dialogue.asker = asker
         _greet(dialogue)
-        lines: Input = Pipe()
-        if invoked.terminal.interactive:
-            from toolbay.cli.keyboard import Keyboard  # noqa: PLC0415  (prompt_toolkit is for people)
-
-            lines = Keyboard(home(os.environ) / "history", dialogue.completions)
         with app.events.listen(dialogue.reloads):
             async with app.watch():
-                return await _converse(dialogue, lines)
+                return await _converse(dialogue, _input(dialogue))
+
+
+def _input(dialogue: Dialogue) -> Input:
+    """Where lines come from. Only one of these may be made: a pipe begins to read at once."""
+    from toolbay.cli.lines import Pipe  # noqa: PLC0415
+    from toolbay.config import home  # noqa: PLC0415
+
+    if not dialogue.terminal.interactive:
+        return Pipe()
+    from toolbay.cli.keyboard import Keyboard  # noqa: PLC0415  (prompt_toolkit is for people)
+
+    return Keyboard(home(os.environ) / "history", dialogue.completions)
 
 
 def _greet(dialogue: Dialogue) -> None:
