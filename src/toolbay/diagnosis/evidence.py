@@ -16,6 +16,9 @@ from toolbay.diagnosis.signs import SIGNS
 
 SHOWN: Final = 6
 """Lines of evidence that are shown at the most."""
+LINES: Final = 100
+LOOKED_AT: Final = 500
+"""Last lines, and characters of each, that are looked through for signs."""
 _SLOW_LAUNCHERS: Final = frozenset({"npx", "bunx", "uvx", "uv", "pipx", "docker", "podman"})
 
 
@@ -42,7 +45,8 @@ class Remains:
 def judge(remains: Remains, notes: Notes) -> None:
     """Put into `notes` why a program did not become a server, with the lines that say so."""
     config = remains.config
-    lines = [*remains.stderr, *remains.stray]
+    # Patterns take time with the square of a line, and a server may write any.
+    lines = [text[:LOOKED_AT] for text in (*remains.stderr[-LINES:], *remains.stray[-LINES:])]
     fields = {"command": config.command, "program": PurePath(config.command).name.capitalize()}
     for sign in () if remains.answered else SIGNS:
         found = sign.read(lines)

@@ -10,7 +10,8 @@ from toolbay._text import clean, line
 from toolbay.types import Json
 
 LINE = 300
-"""Characters of one line that is shown as evidence."""
+CLAUSE = 2_000
+"""Characters of one line that is shown as evidence, and of what a finding says."""
 
 
 class Level(StrEnum):
@@ -139,15 +140,19 @@ class Notes:
         self._add(Level.NOTE, what, why, mend, shown)
 
     def _add(self, level: Level, what: str, why: str, mend: str, shown: Iterable[str]) -> None:
-        texts = (line(self.safe(clean(text)), 2_000).rstrip(".") for text in (what, why, mend))
         told = Finding(
-            **dict(zip(("what", "why", "mend"), texts, strict=True)),
             level=level,
             server=self.server,
+            what=self._clause(what),
+            why=self._clause(why),
+            mend=self._clause(mend),
             shown=tuple(line(self.safe(clean(text)), LINE) for text in shown),
         )
         if told not in self.findings:
             self.findings.append(told)
+
+    def _clause(self, text: str) -> str:
+        return line(self.safe(clean(text)), CLAUSE).rstrip(".")
 
     @property
     def failed(self) -> bool:

@@ -73,7 +73,7 @@ _INSTALL = {
 
 def usual_places(environ: Mapping[str, str], cwd: str) -> list[Path]:
     """Folders that programs are commonly in, whether or not the PATH names them; those that exist, the nearest first."""
-    here, home = Path(cwd or "."), user_home(environ)
+    here, home = Path(cwd or ".").absolute(), user_home(environ)
     bins = "Scripts" if os.name == "nt" else "bin"
     near = [here / "node_modules" / ".bin", here / ".venv" / bins, here / "venv" / bins]
     if environ.get("VIRTUAL_ENV"):
@@ -110,7 +110,7 @@ def interpreter_with(module: str, environ: Mapping[str, str], cwd: str) -> Path 
     top = module.partition(".")[0]
     if not top.isidentifier():
         return None
-    here, home = Path(cwd or "."), user_home(environ)
+    here, home = Path(cwd or ".").absolute(), user_home(environ)
     folders = [here / ".venv", here / "venv", *([Path(environ["VIRTUAL_ENV"])] if environ.get("VIRTUAL_ENV") else []), Path(sys.prefix)]
     for pattern in _ENVIRONMENTS:
         folders += sorted(home.glob(pattern))
