@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 from uuid import uuid4
+
+import anyio
 
 from toolbay import artifacts as artifact_files
 from toolbay._aio import bounded
@@ -129,7 +131,7 @@ class App:
         self.bus: Bus = options.get("bus") or LocalBus()
         self._reloads = Reloads(read=self._read, apply=self._apply, events=self.events)
         self._searched = False
-        self._entered = False
+        self._entered_in: int | None = None
         self._stack = AsyncExitStack()
 
     @classmethod
@@ -144,9 +146,7 @@ class App:
         return app
 
     async def __aenter__(self) -> Self:
-        if self._entered:
-            raise ToolbayError("This App was entered before, and an App runs once: make another one.")
-        self._entered = True
+        self._entered_in = _entering(self._entered_in)
         await self._stack.__aenter__()
         try:
             await self._stack.enter_async_context(self.journal)
@@ -163,7 +163,8 @@ class App:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
-        return await self._stack.__aexit__(kind, error, trace)
+        with _in_one_task(self._entered_in):
+            return await self._stack.__aexit__(kind, error, trace)
 
     def _mask(self, text: str) -> str:
         return mask(text, self._secrets)
@@ -325,6 +326,27 @@ class App:
             ModelError: the model cannot be used.
         """
         return await (await self.runner()).run(conversation or MemoryConversation(), text)
+
+
+def _entering(before: int | None) -> int:
+    """The task that enters an App, which must leave it as well."""
+    if before is not None:
+        raise ToolbayError("This App was entered before, and an App runs once: make another one.")
+    return anyio.get_current_task().id
+
+
+@contextmanager
+def _in_one_task(entered_in: int | None) -> Generator[None]:
+    """Say in words of ours what the event loop's library says of scopes that are left elsewhere than they were entered."""
+    try:
+        yield
+    except RuntimeError as misuse:
+        if anyio.get_current_task().id == entered_in:
+            raise
+        raise ToolbayError(
+            "This App was left in another task than the one that entered it; its servers are closed. "
+            "Enter and leave it in one task, as `async with` does."
+        ) from misuse
 
 
 async def _close(name: str, close: Callable[[], Awaitable[object]]) -> None:

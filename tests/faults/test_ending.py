@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,12 +48,12 @@ async def test_ten_stubborn_servers_end_side_by_side() -> None:
 async def test_a_stubborn_server_in_its_handshake_is_killed_in_time() -> None:
     """P14: it has never answered anything."""
     entry = {**raw("--hang", "initialize", *STUBBORN), "startupTimeout": 60}
-    async with case("P14", "stubborn in its handshake", entry, allowance=Allowance(started_late=True)) as bay:
-        async with anyio.create_task_group() as group:
-            group.start_soon(bay.start)
-            await eventually(lambda: bay.starts() == 1, "the start of the server")
-            assert bay.state() == "connecting"
-            group.cancel_scope.cancel()
+    late = Allowance(started_late=True)
+    async with case("P14", "stubborn in its handshake", entry, allowance=late) as bay, anyio.create_task_group() as group:
+        group.start_soon(bay.start)
+        await eventually(lambda: bay.starts() == 1, "the start of the server")
+        assert bay.state() == "connecting"
+        group.cancel_scope.cancel()
 
 
 def family(file: Path) -> dict[str, int]:
@@ -61,7 +61,7 @@ def family(file: Path) -> dict[str, int]:
 
 
 @contextmanager
-def undone(file: Path) -> Iterator[None]:
+def undone(file: Path) -> Generator[None]:
     """Whatever a test that failed has left is ended."""
     try:
         yield
