@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from toolbay._weight import aside, heavy
 from toolbay.config.models import ServerConfig
 from toolbay.events import About, Notice
 from toolbay.lock import Verdicts
@@ -25,6 +26,9 @@ SHOWN = 20
 REMEMBERED = 500
 """Sentences about one server that are remembered as told."""
 
+LIGHT = 50_000
+"""Weight of a listing up to which its offers are made at once: some 50 ordinary tools, a few milliseconds."""
+
 _NOTHING = Offers(offers=(), complaints=())
 _log = logging.getLogger("toolbay.fleet")
 
@@ -36,6 +40,7 @@ class Assembly:
         self._store = store
         self._budget = 16_000
         self._made: dict[str, tuple[Listing, Offers]] = {}
+        self._prepared: dict[str, tuple[Listing, Offers]] = {}
         self._tools: dict[Key, tuple[Offer, Tool]] = {}
         self._told: dict[str, dict[str, None]] = {}
 
@@ -49,11 +54,19 @@ class Assembly:
         if budget != self._budget:
             self._budget = budget
             self._made.clear()
+            self._prepared.clear()
 
     def forget(self, server: str) -> None:
         """A server is closed: one of that name that comes later is another one."""
         self._made.pop(server, None)
+        self._prepared.pop(server, None)
         self._told.pop(server, None)
+
+    async def prepare(self, connection: Connection, listing: Listing) -> None:
+        """Make the offers of a listing that is about to be the connection's: beside the event loop where they are many or heavy."""
+        items = [*listing.tools, *listing.resources, *listing.templates, *listing.prompts]
+        offers = await aside(self._make, connection, listing, when=heavy(items, LIGHT))
+        self._prepared[connection.name] = (listing, offers)
 
     def tools(self, connections: Mapping[str, Connection], judged: Mapping[str, Verdicts]) -> tuple[list[Tool], list[Notice]]:
         """All tools under their names, and what people were not told before."""
@@ -94,12 +107,15 @@ class Assembly:
             return _NOTHING
         known = self._made.get(connection.name)
         if known is None or known[0] is not listing:
-            known = self._made[connection.name] = (listing, self._make(connection))
+            known = self._prepared.pop(connection.name, None)
+            if known is None or known[0] is not listing:
+                known = (listing, self._make(connection, listing))
+            self._made[connection.name] = known
         return known[1]
 
-    def _make(self, connection: Connection) -> Offers:
+    def _make(self, connection: Connection, listing: Listing) -> Offers:
         try:
-            return Maker(connection, self._store, self._budget).make()
+            return Maker(connection, self._store, self._budget).make(listing)
         except Exception as error:
             # A server can list anything. What nobody foresaw in one listing must not take the tools of all others away.
             _log.exception("the offers of %s could not be made", connection.name)

@@ -263,6 +263,7 @@ class Fleet:
         )
         if known is not None:
             connection.info = known.info
+        connection.prepare = partial(self._assembly.prepare, connection)
         connection.on_listing = partial(self._listed, connection)
         connection.on_change = partial(self._turned, connection)
         connection.admit = partial(self._admit, connection)

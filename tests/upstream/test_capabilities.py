@@ -37,7 +37,7 @@ class Made:
 
     def __init__(self, link: Link, folder: Path, budget: int = 16_000) -> None:
         store = Artifacts(folder, max_bytes=10_000_000, max_files=100, max_age_days=1)
-        self.offers = Maker(link.connection, store, budget).make()
+        self.offers = Maker(link.connection, store, budget).make(link.connection.listing or Listing())
         self.tools = {(offer.key.kind, offer.key.name): offer.tool for offer in self.offers.offers}
 
     async def call(self, name: str, arguments: Json | None = None, kind: Kind = Kind.TOOL, **more: Any) -> ToolResult:
@@ -207,12 +207,13 @@ class Scripted:
 
     def __init__(self, **lists: list[Json]) -> None:
         self.name = "s"
-        self.listing: Listing | None = replace(Listing(), **{key: tuple(items) for key, items in lists.items()})
+        self.listing = replace(Listing(), **{key: tuple(items) for key, items in lists.items()})
 
 
 def offers(tmp_path: Path, **lists: list[Json]) -> Offers:
     store = Artifacts(tmp_path, max_bytes=1000, max_files=10, max_age_days=1)
-    return Maker(cast("Connection", Scripted(**lists)), store, 1000).make()
+    scripted = Scripted(**lists)
+    return Maker(cast("Connection", scripted), store, 1000).make(scripted.listing)
 
 
 def only(tmp_path: Path, **lists: list[Json]) -> Tool:
@@ -378,18 +379,12 @@ async def test_structured_content_that_breaks_its_promise_is_said_with_the_conte
 
     store = Artifacts(tmp_path, max_bytes=1000, max_files=10, max_age_days=1)
     connection = cast("Connection", Answering(tools=[{"name": "x", "outputSchema": schema}]))
-    result = await Maker(connection, store, 10_000).make().offers[0].tool.invoke({}, CallContext(call_id="c"))
+    result = (
+        await Maker(connection, store, 10_000).make(connection.listing or Listing()).offers[0].tool.invoke({}, CallContext(call_id="c"))
+    )
     assert "the content" in result.text
     assert "integer" in result.text, "what was promised and not kept"
     assert result.structured == {"n": "many"}
-
-
-async def test_a_listing_that_is_not_there_offers_nothing(tmp_path: Path) -> None:
-    """LIF-2: a server that was given up has no tools."""
-    scripted = Scripted()
-    scripted.listing = None
-    store = Artifacts(tmp_path, max_bytes=1000, max_files=10, max_age_days=1)
-    assert Maker(cast("Connection", scripted), store, 1000).make() == Offers(offers=(), complaints=())
 
 
 async def test_a_cancelled_call_of_a_tool_is_cancelled_on_the_server(tmp_path: Path) -> None:

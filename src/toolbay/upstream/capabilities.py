@@ -39,6 +39,7 @@ from toolbay.upstream.attempts import Repeat
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import Budget
 from toolbay.upstream.hygiene import hygienic
+from toolbay.upstream.listing import Listing
 from toolbay.upstream.naming import Key, wrapped
 from toolbay.upstream.repeats import repeat_of
 from toolbay.upstream.schema import UntranslatableSchema, normalise
@@ -79,11 +80,8 @@ class Maker:
         self._budget = budget
         self._complaints: list[str] = []
 
-    def make(self) -> Offers:
-        """All that the connection's listing offers now."""
-        listing = self._connection.listing
-        if listing is None:
-            return Offers(offers=(), complaints=())
+    def make(self, listing: Listing) -> Offers:
+        """All that a listing of the connection offers. Pure, and much work for large schemas: may be called in a thread."""
         self._complaints = list(listing.complaints)
         kinds = (
             ("tool", self._tool, listing.tools),

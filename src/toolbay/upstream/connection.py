@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -66,6 +66,8 @@ class Connection:
         """What the server offered when it was last asked; kept while it is being brought back, None where it is given up."""
         self.remembered = remembered is not None
         """Whether `listing` is of an earlier run, and not yet the server's own."""
+        self.prepare: Callable[[Listing], Awaitable[None]] = _as_it_is
+        """Awaited before a listing becomes `listing`, so that what is much work can be done beside everything else."""
         self.on_listing: Callable[[], None] = lambda: None
         """Called when `listing` has changed; must be quick. What it raises is logged."""
         self.on_change: Callable[[], None] = lambda: None
@@ -240,6 +242,7 @@ class Connection:
             with scope:
                 async with self._open_engine(opening) as engine:
                     listing = await listings.read(engine, self.safe)
+                    await self.prepare(listing)
                     scope.deadline, self._opening = float("inf"), None
                     self._engine, self.info = engine, _masked(engine.info, self.safe)
                     ready_at = anyio.current_time()
@@ -267,7 +270,8 @@ class Connection:
             lost = went_away(self.name, words, failure, self.safe)
             self.standing.lost(lost, self.config.restart, ready_for=anyio.current_time() - ready_at)
 
-    def _took(self, listing: Listing) -> None:
+    async def _took(self, listing: Listing) -> None:
+        await self.prepare(listing)
         self.listing = listing
         _tell(self.name, self.on_listing)
 
@@ -291,6 +295,10 @@ class Connection:
         if withdrawn:
             _tell(self.name, self.on_listing)
         self._events.publish(_told(self))
+
+
+async def _as_it_is(_listing: Listing) -> None:
+    """Nothing is prepared."""
 
 
 def _once(tell: Callable[[str], None]) -> Callable[[str], None]:

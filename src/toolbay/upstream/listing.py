@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ import anyio
 
 from toolbay._aio import first_of
 from toolbay._text import clean, line
+from toolbay._weight import aside, heavy
 from toolbay.errors import AuthRequired, CallError, ConnectionFailed, ConnectionLost, ServerError
 from toolbay.types import Json
 from toolbay.upstream.engine import Budget, Engine, fresh_for
@@ -95,7 +96,8 @@ async def read(engine: Engine, safe: Callable[[str], str] = str, before: Listing
         complaints=tuple(complaints),
         fresh_for=min(fresh, default=None),
     )
-    return masked(listing, safe)
+    weighty = heavy([listing.tools, listing.resources, listing.templates, listing.prompts])
+    return await aside(masked, listing, safe, when=weighty)
 
 
 def _held(before: Listing | None) -> dict[str, tuple[Json, ...]]:
@@ -136,7 +138,7 @@ class Refresh:
         self._refused.set()
 
     async def during(
-        self, engine: Engine, stop: anyio.Event, *, held: Callable[[], Listing | None], took: Callable[[Listing], None]
+        self, engine: Engine, stop: anyio.Event, *, held: Callable[[], Listing | None], took: Callable[[Listing], Awaitable[None]]
     ) -> AuthRequired | None:
         """Give each listing that is another one than `held` to `took`, until the engine dies or `stop`.
 
@@ -158,7 +160,7 @@ class Refresh:
         await anyio.sleep(self._pace.wait(anyio.current_time()))
         self._pace.take(anyio.current_time())
 
-    async def _follow(self, engine: Engine, held: Callable[[], Listing | None], took: Callable[[Listing], None]) -> None:
+    async def _follow(self, engine: Engine, held: Callable[[], Listing | None], took: Callable[[Listing], Awaitable[None]]) -> None:
         while True:
             await self._quiet()
             # Whatever is announced from now on sets a new event: at most one more listing follows.
@@ -166,7 +168,7 @@ class Refresh:
             try:
                 before = held()
                 if (listing := await read(engine, self._safe, before)) != before:
-                    took(listing)
+                    await took(listing)
             except AuthRequired as error:
                 self.deny(error)
                 return
