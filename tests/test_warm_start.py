@@ -109,7 +109,8 @@ def test_a_cold_run_waits_for_its_server_and_a_warm_one_asks_the_model_first(tmp
             wait_until(gate.knocked.exists, "the start of the server", PATIENCE)
             assert model.requests == []
             gate.open()
-            assert cold.wait(PATIENCE) == 0
+            assert cold.stderr is not None
+            assert cold.wait(PATIENCE) == 0, cold.stderr.read()
         gate.close()
         warm = toolbay("run", "Say hello again.", "--wait", "600", cwd=tmp_path, env=env)
     assert (warm.returncode, warm.stdout) == (0, "It said it again.\n"), warm.stderr
