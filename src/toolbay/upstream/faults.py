@@ -1,8 +1,7 @@
 """What goes wrong on HTTP, as facts on the request that it belongs to.
 
-The SDK's transport ends its whole session when one request meets a network error, and hides the status of an error answer.
-`Faults` sits beneath it: it notes each failure in the ledger under the JSON-RPC id of its request and answers the SDK with
-something harmless, so that a failure costs one call.
+`Faults` sits between the HTTP transports and the client that dials: it notes each failure in the ledger under the JSON-RPC id of its
+request and answers the transport with something harmless, so that a failure costs one call.
 """
 
 from __future__ import annotations
@@ -268,7 +267,7 @@ class Faults(httpx2.AsyncBaseTransport):
         return refusal(status, headers, text, code=code, data=error.get("data"), answered=answered)
 
     def _fail(self, request: httpx2.Request, request_id: Any, fault: ToolbayError) -> httpx2.Response:
-        """Note the fault, and give the SDK an answer that ends this one request and nothing else."""
+        """Note the fault, and give an answer that ends this one request and nothing else."""
         if self._wakes or request_id is None:
             self._ledger.failed(request_id, fault)
             return httpx2.Response(202, request=request)
