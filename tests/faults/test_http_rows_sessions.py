@@ -293,3 +293,46 @@ async def test_h11_events_of_the_old_transport_are_read_as_browsers_read_them() 
         server.events.clear()
         await bay.well("note")
         assert server.opened == 1
+
+
+async def test_h10_a_silent_stream_of_the_old_transport_costs_the_deadline_of_its_call() -> None:
+    """H10: comments and nothing else; the server is told to stop, and the stream lives on."""
+    server = RawSse()
+    server.events["note"] = ": still here"
+    async with sse("H10", "silent", server, toolTimeout=1.0) as bay:
+        result, took = await timed(lambda: bay.call("note"))
+        bay.told(result, Outcome.UNKNOWN, "no answer")
+        assert took < 1.0 + AT_ONCE
+        await eventually(lambda: "notifications/cancelled" in server.methods, "the word to stop")
+        server.events.clear()
+        await bay.well("note")
+        assert (server.opened, bay.states()) == (1, ["connecting", "ready"])
+
+
+async def test_h5_a_404_for_a_post_of_the_old_transport_opens_a_new_session() -> None:
+    """H5: the session is gone with its server's memory: told, not sent again, and replaced."""
+    server = RawSse()
+    async with sse("H5", "404 for a POST", server) as bay:
+        server.status["tools/call"] = 404
+        before = len(server.posts)
+        bay.told(await bay.call("note"), Outcome.UNKNOWN, "ended the session")
+        assert [post["method"] for post in server.posts[before:]].count("tools/call") == 1
+        server.status.clear()
+        await bay.reaches("ready")
+        await bay.well("note")
+        assert server.opened == 2
+
+
+async def test_h4_a_post_of_the_old_transport_that_is_denied_is_told_to_the_whole_server() -> None:
+    """H4: 401 for a hundred callers of one stream."""
+    server = RawSse()
+    async with sse("H4", "401 for a POST", server) as bay:
+        server.status["tools/call"] = 401
+        for result in await many(bay, 20, "note"):
+            bay.told(result, Outcome.NOT_EXECUTED, "401", "Authorization header")
+        await bay.reaches("needs_auth")
+        assert bay.states() == ["connecting", "ready", "needs_auth"]
+        server.status.clear()
+        await bay.start()
+        await bay.reaches("ready")
+        await bay.well("note")
