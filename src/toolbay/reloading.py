@@ -219,7 +219,7 @@ class Reloads:
         try:
             await self.ask()
         except ToolbayError as error:
-            _log.warning("%s", error)  # who watches is told by the event
+            _log.info("%s", error)  # who watches is told by the event
 
 
 class _Signals:

@@ -117,11 +117,22 @@ class Terminal:
             assert time.monotonic() < deadline, f"no end after:\n{self.seen[self._read_to :]}"
         return self._process.wait(PATIENCE)
 
+    def send(self, number: int) -> None:
+        """A signal from somewhere else."""
+        self._process.send_signal(number)
+
+    def hang_up(self) -> int:
+        """Go away, as a window that is closed; the program's exit code."""
+        os.close(self._ours)
+        self._ours = -1
+        return self._process.wait(PATIENCE)
+
     def close(self) -> None:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait(PATIENCE)
-        os.close(self._ours)
+        if self._ours >= 0:
+            os.close(self._ours)
         assert_clean(self.seen, "what a terminal showed")
 
     def _receive(self) -> bool:

@@ -15,6 +15,7 @@ from cli.conftest import Configure, Open
 from cli.terminals import PATIENCE, started, toolbay
 from support import servers
 from support.openai_server import OpenAIServer, Say
+from support.processes import MARK, leftovers, marked, wait_until
 
 pytest.importorskip("pydantic_ai", reason="models are an extra of their own")
 
@@ -106,6 +107,41 @@ def test_a_reload_takes_the_changed_file(tmp_path: Path, configure: Configure) -
     assert "Reloaded: added other; removed raw; connected other.\n" in out
     assert "mcp_other_sing" in out
     assert 'No tool has "speak" in its name.' in out
+
+
+def test_a_chat_follows_its_file(tmp_path: Path, configure: Configure, at_terminal: Open) -> None:
+    """LIF-5, G1, CLI: one line says what a reload did, or where the file breaks; SIGHUP asks for one and ends nothing."""
+    file = configure(raw=servers.raw("--tools", "speak"))
+    chat = at_terminal("chat", TOOLBAY_MODEL="offline")
+    chat.prompted()
+    configure(other=servers.raw("--tools", "sing"))
+    chat.expect("(reloaded: added other; removed raw; connected other)")
+    file.write_text('{"tools": {"mcpServers": {')
+    chat.expect("! not reloaded: ")
+    chat.expect("line 1, column 27")
+    chat.expect(">")
+    chat.type("/tools sing\r")
+    chat.expect("mcp_other_sing")
+    file.write_text(json.dumps({"tools": {"mcpServers": {}, "reloadOnChange": False}}))
+    chat.expect("(reloaded: removed other)")
+    configure(again=servers.raw("--tools", "hum"))
+    chat.send(signal.SIGHUP)
+    chat.expect("(reloaded: added again; connected again)")
+    chat.expect(">")
+    chat.type("/quit\r")
+    assert chat.end() == 0
+
+
+def test_a_terminal_that_is_closed_ends_the_chat_and_its_servers(tmp_path: Path, configure: Configure, at_terminal: Open) -> None:
+    """LIF-1, LIF-5: that sends SIGHUP too, and nobody is there any more who could end it."""
+    mark = marked()
+    configure(raw=servers.raw(env=mark))
+    chat = at_terminal("chat", TOOLBAY_MODEL="offline")
+    chat.prompted()
+    assert len(leftovers(mark[MARK])) == 1
+    # 120 is what the interpreter makes of it where the last words reach nobody.
+    assert chat.hang_up() in {128 + signal.SIGHUP, 120}
+    wait_until(lambda: not leftovers(mark[MARK]), "the end of the server")
 
 
 def test_a_turn_that_fails_ends_neither_the_chat_nor_the_conversation(tmp_path: Path) -> None:
