@@ -15,9 +15,8 @@ from functools import partial
 import anyio
 
 from toolbay._aio import first_finished, first_of
-from toolbay._text import line
 from toolbay.config.models import ServerConfig
-from toolbay.errors import AuthRequired, CallTimeout, ToolbayError
+from toolbay.errors import AuthRequired, ToolbayError
 from toolbay.events import Events, Notice, ServerChanged
 from toolbay.types import Json, Progress, Subject
 from toolbay.upstream import listing as listings
@@ -36,8 +35,6 @@ CLOSE_TIMEOUT = 5.0
 """Seconds that leaving an engine may take (I7)."""
 REPEAT_DELAY = 1.0
 """Seconds before a call is sent once more on a connection that lives on (CAL-4)."""
-UNAUTHORIZED = 401
-"""The credentials of a server do not hold, for this call or another one; 403 is a word about one call."""
 LIST_CHANGED = frozenset({f"notifications/{kind}/list_changed" for kind in ("tools", "resources", "prompts")})
 
 _log = logging.getLogger("toolbay.upstream")
@@ -162,8 +159,7 @@ class Connection:
             try:
                 return await engine.request(method, params, budget=left, on_progress=on_progress, on_sent=on_sent)
             except AuthRequired as denied:
-                if denied.code == UNAUTHORIZED and engine is self._engine:
-                    self._refresh.deny(denied)
+                self._refresh.deny(denied, engine)
                 raise
 
         began = anyio.current_time()
@@ -181,8 +177,7 @@ class Connection:
                     raise refusal
                 await self.standing.wait_change()
             return self._engine
-        why = f" ({line(str(self.error), 250)})" if self.error is not None else ""
-        raise CallTimeout(f"{self.name} was not ready within {patience:.3g} s{why}", sent=False)
+        raise self.standing.in_vain(self.name, patience)
 
     async def _left(self, engine: Engine) -> None:
         """Wait until the owner has noticed that `engine` is gone; where only the call failed, for a moment."""

@@ -28,6 +28,7 @@ RELIST_PATIENCE = 2.0
 RELIST_BURST, RELIST_EVERY = 5, 10.0
 """So many readings may follow each other closely; a server that always announces gets one in so many seconds."""
 METHOD_NOT_FOUND = -32601
+UNAUTHORIZED = 401
 
 _LISTS = (
     ("tools", "tools/list", "tools"),
@@ -126,16 +127,18 @@ class Refresh:
         self._pace = Pace(RELIST_BURST, RELIST_EVERY)
         self._denied: AuthRequired | None = None
         self._refused = anyio.Event()
+        self._engine: Engine | None = None
 
     def announce(self) -> None:
         """The lists are not what they were, or may not be."""
         self._last = anyio.current_time()
         self._due.set()
 
-    def deny(self, error: AuthRequired) -> None:
-        """A request was told that the credentials do not hold any more: the lists would be told the same."""
-        self._denied = error
-        self._refused.set()
+    def deny(self, error: AuthRequired, engine: Engine) -> None:
+        """A request on `engine` was denied: with 401 the credentials do not hold for the lists either; 403 is a word about one call."""
+        if error.code == UNAUTHORIZED and engine is self._engine:
+            self._denied = error
+            self._refused.set()
 
     async def during(
         self, engine: Engine, stop: anyio.Event, *, held: Callable[[], Listing | None], took: Callable[[Listing], Awaitable[None]]
@@ -144,7 +147,7 @@ class Refresh:
 
         Or until it wants credentials: that is returned.
         """
-        self._denied, self._refused = None, anyio.Event()
+        self._engine, self._denied, self._refused = engine, None, anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(self._follow, engine, held, took, name=f"{self._name}: lists")
             await first_of(stop, engine.died, self._refused)
@@ -169,10 +172,9 @@ class Refresh:
                 before = held()
                 if (listing := await read(engine, self._safe, before)) != before:
                     await took(listing)
-            except AuthRequired as error:
-                self.deny(error)
-                return
             except (CallError, ConnectionFailed, ConnectionLost) as error:
+                if isinstance(error, AuthRequired):
+                    self.deny(error, engine)
                 _log.warning("%s: its changed lists could not be read: %s", self._name, self._safe(str(error)))
             except Exception:
                 _log.exception("%s: its changed lists could not be read", self._name)

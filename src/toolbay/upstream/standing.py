@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import anyio
 
+from toolbay._text import line
 from toolbay.config.models import RestartPolicy
-from toolbay.errors import AuthRequired, ToolbayError
+from toolbay.errors import AuthRequired, CallTimeout, ToolbayError
 from toolbay.upstream.breaker import Breaker
 from toolbay.upstream.failures import may_come_back, unavailable
 from toolbay.upstream.state import ABSENT, SETTLED, Happening, State, after
@@ -58,6 +59,11 @@ class Standing:
         if not self.absent and (self._retry_at is None or self._retry_at <= deadline):
             return None
         return unavailable(name, self.error, closed=self.state is State.CLOSED, retry_after=self.retry_in)
+
+    def in_vain(self, name: str, patience: float) -> CallTimeout:
+        """What a call is told that has waited so many seconds for the server `name`."""
+        why = f" ({line(str(self.error), 250)})" if self.error is not None else ""
+        return CallTimeout(f"{name} was not ready within {patience:.3g} s{why}", sent=False)
 
     async def wait_change(self) -> None:
         await self._changed.wait()
