@@ -20,38 +20,32 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
-from mcp_types import HEADER_MISMATCH, METHOD_NOT_FOUND, SERVER_INFO_META_KEY, UNSUPPORTED_PROTOCOL_VERSION
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+from mcp_types import HEADER_MISMATCH, METHOD_NOT_FOUND
 
 from toolbay._lenient import as_object
-from toolbay._text import clean
 from toolbay._text import line as one_line
-from toolbay.config.models import TransportType
 from toolbay.errors import (
     AuthRequired,
     BadCall,
-    CallError,
     CallTimeout,
     ConnectionFailed,
     ConnectionLost,
-    HandshakeFailed,
     ServerError,
     ToolbayError,
 )
 from toolbay.types import Json, Progress
-from toolbay.upstream.engine import AT_ONCE, Budget, Opening, ServerInfo, fresh_for
+from toolbay.upstream.engine import AT_ONCE, Budget, Opening, ServerInfo
 from toolbay.upstream.floods import Flood
+from toolbay.upstream.greeting import Greeting, said
 from toolbay.upstream.inputs import further
 from toolbay.upstream.ledger import UNDER_WAY, Entry, Ledger
 from toolbay.upstream.logs import quiet
 from toolbay.upstream.process import Child
-from toolbay.upstream.stamps import CLIENT_INFO, Stamps
+from toolbay.upstream.stamps import Stamps
 from toolbay.upstream.statuses import REJECTED
 from toolbay.upstream.subscription import Subscription
 from toolbay.upstream.transports import Line, connect
 
-DISCOVER_TIMEOUT = 12.0
-"""Seconds for the probe of a server's era over HTTP: more than connecting may take, so that it is told where that fails."""
 LIST_PAGES = 100
 """Pages of tools that are read to learn the headers of one anew."""
 SUBSCRIBED = ("tools", "prompts", "resources")
@@ -206,58 +200,12 @@ class Session:
     # -- the handshake ------------------------------------------------------------------------------------------------
 
     async def greet(self) -> None:
-        """Agree on an era and a version.
-
-        A pipe is greeted with `initialize` first, since the probe of the later era kills many older servers; over HTTP the
-        probe is a request like any other, and goes first.
-
-        Raises:
-            ConnectionFailed, ServerError: as the server answered.
-        """
-        wanted = self._opening.config.protocol_version
-        stateless = self._opening.config.type is TransportType.HTTP
-        if wanted in MODERN_PROTOCOL_VERSIONS:
-            await self._discover(wanted)
-        elif wanted == "auto" and stateless:
-            if not await self._probe():
-                await self._initialize()
-        else:
-            try:
-                await self._initialize()
-            except ServerError as error:
-                if wanted != "auto" or error.code not in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND):
-                    raise
-                await self._discover(MODERN_PROTOCOL_VERSIONS[-1])
-
-    async def _probe(self) -> bool:
-        try:
-            await self._discover(MODERN_PROTOCOL_VERSIONS[-1])
-        except (CallError, HandshakeFailed):
-            # Whatever else an older server answers to a method that it does not know: no evidence of the later era.
-            return False
-        return True
-
-    async def _discover(self, wanted: str) -> None:
-        params, options = self._stamps.discovery(wanted)
-        budget = Budget(timeout=DISCOVER_TIMEOUT, ceiling=DISCOVER_TIMEOUT)
-        result = await self._exchange("server/discover", params, options, budget)
-        offered = result.get("supportedVersions")
-        mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(offered, list) and known in offered]
-        if not mutual:
-            raise HandshakeFailed(f"it offers the protocol versions {offered!r}, of which this client knows none", retriable=False)
-        self._info = _server_info(mutual[-1], _identity(result), result, self._opening.safe)
-
-    async def _initialize(self) -> None:
-        timeout = self._opening.config.startup_timeout
-        wanted = self._opening.config.protocol_version
-        version = wanted if wanted in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
-        params = {"protocolVersion": version, "capabilities": self._capabilities(), "clientInfo": CLIENT_INFO}
-        result = await self._exchange("initialize", params, {"cancel_on_abandon": False}, Budget(timeout=timeout, ceiling=timeout))
-        agreed = result.get("protocolVersion")
-        if agreed not in HANDSHAKE_PROTOCOL_VERSIONS:
-            raise HandshakeFailed(f"it chose the protocol version {agreed!r}, which this client does not know", retriable=False)
-        self._info = _server_info(str(agreed), as_object(result.get("serverInfo")), result, self._opening.safe)
-        await self._dispatcher.notify("notifications/initialized", None, {"headers": {MCP_PROTOCOL_VERSION_HEADER: str(agreed)}})
+        """See `Greeting.agree`."""
+        greeting = Greeting(self._opening, self._stamps, self._capabilities(), self._exchange)
+        self._info = await greeting.agree()
+        if not self._info.modern:
+            headers = {MCP_PROTOCOL_VERSION_HEADER: self._info.protocol}
+            await self._dispatcher.notify("notifications/initialized", None, {"headers": headers})
 
     def _capabilities(self) -> Json:
         return {"roots": {}} if self._roots else {}
@@ -276,7 +224,7 @@ class Session:
                     Progress(
                         progress=float(value),
                         total=float(total) if isinstance(total, int | float) else None,
-                        message=_line(message, 200, self._opening.safe) if isinstance(message, str) else None,
+                        message=said(message, 200, self._opening.safe) if isinstance(message, str) else None,
                     )
                 )
         elif method == "notifications/subscriptions/acknowledged":
@@ -326,34 +274,13 @@ def _gone(reason: ToolbayError | None, server: str, *, sent: bool, greeted: bool
 
 def _refusal(error: MCPError, safe: Callable[[str], str]) -> ServerError:
     """A server's own error. Its code says whether the call was refused, or carried out and failed."""
-    return ServerError(_line(error.message, 500, safe) or "no message", code=error.code, data=error.data, ran=error.code not in REJECTED)
+    return ServerError(said(error.message, 500, safe) or "no message", code=error.code, data=error.data, ran=error.code not in REJECTED)
 
 
 def _rest(budget: Budget, began: float) -> Budget:
     """What is left of a budget for what follows in the same request."""
     spent = anyio.current_time() - began
     return Budget(timeout=budget.timeout, ceiling=max(budget.ceiling - spent, 0.001), left=max(budget.first - spent, 0.001))
-
-
-def _identity(discovered: Json) -> Json:
-    return as_object(as_object(discovered.get("_meta")).get(SERVER_INFO_META_KEY))
-
-
-def _line(text: str, limit: int, safe: Callable[[str], str]) -> str:
-    """What a server said, on one line. Secrets go before it is cut: a part of one would not be found again."""
-    return one_line(safe(clean(text)), limit)
-
-
-def _server_info(protocol: str, identity: Json, result: Json, safe: Callable[[str], str]) -> ServerInfo:
-    instructions = result.get("instructions")
-    return ServerInfo(
-        name=_line(str(identity.get("title") or identity.get("name") or ""), 100, safe),
-        version=_line(str(identity.get("version") or ""), 50, safe),
-        protocol=protocol,
-        instructions=instructions if isinstance(instructions, str) else "",
-        capabilities=as_object(result.get("capabilities")),
-        fresh_for=fresh_for(result),
-    )
 
 
 def _check(params: Json) -> None:
