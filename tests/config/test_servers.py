@@ -75,6 +75,7 @@ def test_the_transport_is_inferred_unless_it_is_said(entry: Any, kind: Transport
         ({"command": "x", "toolTimeout": "soon"}, "must be a number"),
         ({"command": "x", "retry": "maybe"}, "'safe', 'always' or 'never'"),
         ({"command": "x", "restart": {"maxAttempts": 0}}, "must be at least 1"),
+        ({"command": "x", "retry": {"t": "sometimes"}}, "`retry.t` that must be 'safe', 'always' or 'never'"),
         ("npx", "must be an object"),
         (None, "must be an object"),
         (["npx"], "must be an object"),
@@ -107,7 +108,15 @@ def test_every_field_is_read_in_camel_case_and_in_snake_case() -> None:
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [("2g", 2 * 10**9), ("2 GB", 2 * 10**9), ("2GiB", 2 * 2**30), ("1.5M", 1_500_000), ("500 mb", 5 * 10**8), (3_000_000, 3_000_000), (0, 0)],
+    [
+        ("2g", 2 * 10**9),
+        ("2 GB", 2 * 10**9),
+        ("2GiB", 2 * 2**30),
+        ("1.5M", 1_500_000),
+        ("500 mb", 5 * 10**8),
+        (3_000_000, 3_000_000),
+        (0, 0),
+    ],
 )
 def test_a_limit_of_memory_is_read_as_people_write_it(written: object, meant: int) -> None:
     """CFG-3: a size with its unit, or a number of bytes."""

@@ -55,6 +55,8 @@ def test_what_is_shown_holds_no_secret() -> None:
         ({"mcpServers": {"a": {"type": "http", "url": "https://h", "tool_timeout": 3, "_why": "x", "enabled": False}}}, True),
         ({"servers": {"a": {"type": "stdio", "command": "x", "url": "y", "restart": {"maxAttempts": 1}}}, "agent": {"maxSteps": 3}}, True),
         ({"servers": {"a": {"command": "x", "approval": {"t": "always"}}, "b": {"command": "x", "approval": "writes"}}}, True),
+        ({"servers": {"a": {"command": "x", "retry": {"t": "always", "u_*": "never"}}, "b": {"command": "x", "retry": "safe"}}}, True),
+        ({"servers": {"a": {"command": "x", "retry": {"t": "sometimes"}}}}, False),
         ({"servers": {"a": {"command": "x", "argz": []}}}, False),
         ({"servers": {"a": {"type": "stdio"}}}, False),
         ({"servers": {"a": {"command": "x", "url": "https://h"}}}, False),

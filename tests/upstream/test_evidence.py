@@ -122,6 +122,20 @@ async def test_the_earlier_transport_says_the_same_of_its_posts(status: int, out
             assert calls(server) == 3, "what was not processed was sent once more"
 
 
+async def test_the_earlier_transport_begins_anew_where_its_session_is_gone() -> None:
+    """CAL-3, CAL-4: 404 on the address that the server named for this session: a new one, and again only what is safe."""
+    async with RawSse().running() as server:
+        entry = {"type": "sse", "url": f"{server.url}/sse", "ssrfWhitelist": ["127.0.0.0/8"]}
+        async with linked(entry, restart={"first_delay": 0.01}) as link:
+            server.status["tools/call"] = 404
+            outcome, error = await failed(link)
+            assert (outcome, calls(server)) == (Outcome.UNKNOWN, 1)
+            assert "has ended the session" in str(error)
+            del server.status["tools/call"]
+            assert await link.call("note", {"text": "on"}) == "on"
+            assert server.opened == 2
+
+
 # -- not processed, and asked for later -------------------------------------------------------------------------------
 
 
