@@ -206,18 +206,18 @@ async def test_invalid_dead_and_hanging_servers_cost_only_themselves(tmp_path: P
         await made.apply(wanted, wait=False)
         with anyio.fail_after(60):
             await made.fleet.settle(0.5)
-        assert {name: made.state(name) for name in made.fleet.servers} == {
-            "good": "ready",
+        settled = {name for name, status in made.fleet.servers.items() if status.settled}
+        assert settled == {"good", "invalid", "dead", "absent", "refused"}
+        assert {name for name in made.fleet.servers if made.state(name) == "ready"} == {"good"}
+        assert {name: made.state(name) for name in ("invalid", "absent", "hanging")} == {
             "invalid": "invalid",
-            "dead": "failed",
             "absent": "failed",
-            "refused": "failed",
             "hanging": "connecting",
         }
         assert (await made.call("mcp_good_echo", {"text": "hi"})).text == "hi"
         assert "both command and url" in made.fleet.servers["invalid"].error
         assert "exit code 4" in made.fleet.servers["dead"].error
-        assert (await made.fleet.ready("dead")).state == "failed"
+        assert (await made.fleet.ready("dead")).settled
         with pytest.raises(ConfigError, match="'invalid' cannot be used: it has both"):
             await made.fleet.ready("invalid")
         with pytest.raises(ConfigError, match=r"no server named 'nowhere' \(configured: absent, dead, good, hanging, refused\)"):
@@ -275,8 +275,8 @@ async def test_a_listing_of_which_nothing_can_be_made_costs_its_own_server_only(
 async def test_a_reload_does_what_changed_and_says_it(tmp_path: Path) -> None:
     """LIF-4: added, changed connection, refiltered, removed, retried; untouched servers keep their process."""
     program = tmp_path / "late.py"
-    late = servers.stdio(sys.executable, "-IS", program)
-    old = {"kept": conf(), "filtered": conf(), "moved": conf(), "gone": conf(), "late": conf(late)}
+    late = conf(servers.stdio(sys.executable, "-IS", program), restart={"enabled": False})
+    old = {"kept": conf(), "filtered": conf(), "moved": conf(), "gone": conf(), "late": late}
     async with bay(tmp_path, old) as made:
         assert made.state("late") == "failed"
         pids = {name: made.pid(name) for name in ("kept", "filtered", "moved", "gone")}
@@ -285,7 +285,7 @@ async def test_a_reload_does_what_changed_and_says_it(tmp_path: Path) -> None:
             "kept": conf(),
             "filtered": conf(disabled_tools=["slow"], tool_timeout=5),
             "moved": conf(raw("--tools", "echo")),
-            "late": conf(late),
+            "late": late,
             "new": conf(),
             "broken": conf(raw("--exit-at-start", "1")),
         }
