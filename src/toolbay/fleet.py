@@ -6,7 +6,7 @@ The fleet applies plans and publishes snapshots. It does not know who calls the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -262,7 +262,7 @@ class Fleet:
             remembered=masked(known.listing, self._safe) if known else None,
         )
         if known is not None:
-            connection.info = known.info
+            connection.info = replace(known.info, instructions=self._safe(known.info.instructions))
         connection.prepare = partial(self._assembly.prepare, connection)
         connection.on_listing = partial(self._listed, connection)
         connection.on_change = partial(self._turned, connection)
