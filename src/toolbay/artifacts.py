@@ -95,7 +95,10 @@ class Artifacts:
 
     def _open_folder(self) -> None:
         """Make sure that the folder is there, is a folder and not a link to one, and is nobody else's business."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as problem:
+            raise OSError(problem.errno, f"the artifacts folder {self.folder} cannot be made: {problem.strerror}") from problem
         found = self.folder.lstat()
         if not stat.S_ISDIR(found.st_mode):
             raise OSError(errno.ENOTDIR, f"the artifacts folder {self.folder} is a link; name the folder itself")

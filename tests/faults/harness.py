@@ -49,7 +49,7 @@ GROWTH = 64.0
 """MB."""
 LATENCY, STALL = 0.050, 0.100
 """Seconds, on a quiet machine."""
-QUIET = 0.35
+QUIET = 0.25
 """Seconds of measuring before the fault."""
 ERROR_LENGTH = 500
 WORKERS = 40

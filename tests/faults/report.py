@@ -35,6 +35,7 @@ class Row:
     @property
     def line(self) -> str:
         """The row of the table."""
+        measured = self.p99[1] > 0  # else the case is of a program of its own
         told = self.told.replace("|", "\\|").replace("\n", " ")
         cells = (
             self.row,
@@ -42,11 +43,11 @@ class Row:
             self.outcome,
             f"{self.seconds:.2f}",
             told if len(told) <= 500 else told[:499] + "…",
-            str(self.starts),
-            f"{self.p99[0] * 1000:.1f} ({self.p99[1] * 1000:.1f})",
-            f"{self.stall[0] * 1000:.1f} ({self.stall[1] * 1000:.1f})",
-            f"{self.memory[0]:.1f} ({self.memory[1]:.1f})",
-            f"{self.close:.2f}",
+            str(self.starts) if measured else "",
+            f"{self.p99[0] * 1000:.1f} ({self.p99[1] * 1000:.1f})" if measured else "",
+            f"{self.stall[0] * 1000:.1f} ({self.stall[1] * 1000:.1f})" if measured else "",
+            f"{self.memory[0]:.1f} ({self.memory[1]:.1f})" if measured else "",
+            f"{self.close:.2f}" if measured or self.close else "",
             "yes" if not self.broken else "NO: " + "; ".join(self.broken).replace("|", "\\|").replace("\n", " "),
         )
         return f"| {' | '.join(cells)} |\n"

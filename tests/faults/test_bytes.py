@@ -34,7 +34,7 @@ async def test_an_output_that_is_nothing_but_text_is_no_mcp() -> None:
     """P7: 3 MB of it before a first message; the start fails at once, not with its timeout, and says what was read."""
     async with case("P7", "3 MB of text and no message", raw("--greet", "3000000", "--hang", "initialize")) as bay:
         assert bay.state() == "failed"
-        assert re.search("no MCP but other text", bay.error()), bay.error()
+        assert re.search("is no MCP but other text", bay.error()), bay.error()
         assert "A line of a server that talks too much" in bay.error()
         assert bay.starts() == 1
 

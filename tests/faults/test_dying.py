@@ -11,7 +11,7 @@ import pytest
 
 from faults.harness import Allowance, case
 from support.connections import raw
-from support.processes import alive, wait_until
+from support.processes import alive, eventually, wait_until
 from toolbay.types import Outcome
 
 pytestmark = pytest.mark.anyio
@@ -30,12 +30,15 @@ async def test_a_call_that_took_effect_before_the_server_died_is_not_replayed(re
         assert bay.starts() == 2
 
 
-async def test_many_calls_that_a_death_meets_are_told_each_and_restart_the_server_once() -> None:
+async def test_many_calls_that_a_death_meets_are_told_each_and_restart_the_server_once(tmp_path: Path) -> None:
     """P4: one death restarts once, however many calls see it."""
-    async with case("P4", "dies with 20 calls under way", raw("--tools", "echo,note,slow", "--die-on", "note")) as bay:
+    journal = tmp_path / "journal"
+    entry = raw("--tools", "echo,note,slow", "--die-on", "note", "--journal", journal)
+    async with case("P4", "dies with 20 calls under way", entry) as bay:
         async with anyio.create_task_group() as group:
             for _ in range(20):
                 group.start_soon(bay.call, "slow", {"seconds": 30})
+            await eventually(lambda: journal.read_text().count('"slow"') == 20, "the calls")
             await bay.call("note")
         assert all(result.outcome is Outcome.UNKNOWN for *_, result in bay.results)
         await bay.well()

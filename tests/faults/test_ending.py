@@ -120,8 +120,10 @@ anyio.run(main)
 
 
 @kept
-@pytest.mark.parametrize("moment", ["calling", "closing"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [(signal.SIGKILL, "calling"), (signal.SIGKILL, "closing"), (signal.SIGTERM, "calling"), (signal.SIGHUP, "closing")],
+)
 def test_what_we_started_does_not_outlive_us(number: signal.Signals, moment: str, tmp_path: Path) -> None:
     """P16: ended from outside with calls under way, or in the middle of a close, with a stubborn server and its daemon."""
     mark, file, config = marked(), tmp_path / "family", tmp_path / "toolbay.json"

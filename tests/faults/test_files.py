@@ -137,7 +137,9 @@ async def test_a_folder_that_cannot_be_used_costs_the_file(how: str, tmp_path: P
     folder = nowhere(how, tmp_path)
     entry = answering(tmp_path, image(picture()))
     async with case("A1", f"the folder is unusable: {how}", entry, settings=settings(folder), allowance=WORDS) as bay:
-        kept_its_text(bay, await bay.call("draw"))
+        result = await bay.call("draw")
+        kept_its_text(bay, result)
+        assert f"the artifacts folder {folder} " in result.text
         await bay.well()
     assert stored(tmp_path / "elsewhere") == []
 

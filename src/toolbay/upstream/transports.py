@@ -82,7 +82,7 @@ class Stray:
             self._on_first(text.decode("utf-8", "replace"))
         self._size += len(text)
         if not self.spoken and self._size > NOISE_LIMIT:
-            raise HandshakeFailed("it writes no MCP but other text to stdout: is its command right?", retriable=False)
+            raise HandshakeFailed("what it writes is no MCP but other text: check `command` and `args`", retriable=False)
 
 
 class Watched:
