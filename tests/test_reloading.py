@@ -263,6 +263,9 @@ async def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
         assert (await made.reloaded(1)).connected == ("b",)
         made.file.write_bytes(b'{"tools": ')
         assert "line 1, column 11" in (await made.reloaded(2)).error
+        with anyio.move_on_after(0.5):
+            await made.reloaded(3)
+        assert len(made.reloads) == 2, "not again and again"
         other = tmp_path / "toolbay.json.new"
         other.write_text(json.dumps({"mcpServers": {"c": server()}}))
         other.replace(made.file)

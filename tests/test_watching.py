@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from cli.terminals import Terminal
 from support.processes import eventually
 from toolbay import watching
 from toolbay.config.places import digest
@@ -59,12 +61,11 @@ def test_every_kind_of_replacement_is_seen(change: Callable[[Path], object], tmp
 
 
 def test_a_change_within_one_tick_of_the_clock_is_seen(tmp_path: Path) -> None:
-    """G1: the same size and the same time stamps, as of two writes in a row on a coarse clock."""
+    """G1: as many changes as fit into each tick of a coarse clock; the size is always the same."""
     path, files = tmp_path / "file", Files()
-    for content in (b"one", b"two", b"six"):
+    for number in range(500):
+        content = b"%03d" % number
         path.write_bytes(content)
-        stamp = path.stat().st_mtime_ns // 10**9 * 10**9
-        os.utime(path, ns=(stamp, stamp))
         assert files.look([path]) == {path: digest(content)}
 
 
@@ -146,3 +147,28 @@ def test_in_another_thread_nothing_is_heard_and_nothing_breaks() -> None:
     thread.start()
     thread.join(10)
     assert ended == [True]
+
+
+AT_A_TERMINAL = """
+import os, signal, anyio
+from toolbay.watching import hangups
+signal.signal(signal.SIGHUP, lambda *_: os._exit(42))
+async def main():
+    with hangups(lambda: os._exit(7)):
+        print("ready", flush=True)
+        await anyio.sleep(60)
+anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize(("closed", "code"), [(True, 42), (False, 7)], ids=["the terminal is closed", "somebody asks"])
+def test_a_terminal_that_goes_away_is_told_from_somebody_who_asks(closed: bool, code: int, tmp_path: Path) -> None:
+    """LIF-5: both send SIGHUP; the first goes to who had it before."""
+    program = Terminal([sys.executable, "-c", AT_A_TERMINAL], cwd=tmp_path)
+    try:
+        program.expect("ready")
+        if not closed:
+            program.send(signal.SIGHUP)
+        assert (program.hang_up() if closed else program.end()) == code
+    finally:
+        program.close()
