@@ -18,6 +18,7 @@ import httpx2
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from toolbay._lenient import as_object
 from toolbay.config.models import ServerConfig, TransportType
@@ -270,13 +271,17 @@ async def _read_lines(child: Child, inbox: Inbox, stray: Stray, ledger: Ledger, 
 
 
 def _parse(text: bytes) -> Any:
+    """The message in a line; None where there is none. The SDK's types would read the text once for each kind of message."""
     try:
-        return jsonrpc_message_adapter.validate_json(text, by_name=False)
-    except ValidationError:
-        pass
+        value = from_json(text)
+    except ValueError:
+        try:
+            # One invalid byte in a result must not lose the call that it belongs to.
+            value = from_json(text.decode("utf-8", "replace"))
+        except ValueError:
+            return None
     try:
-        # One invalid byte in a result must not lose the call that it belongs to.
-        return jsonrpc_message_adapter.validate_json(text.decode("utf-8", "replace"), by_name=False)
+        return jsonrpc_message_adapter.validate_python(value, by_name=False)
     except ValidationError:
         return None
 
