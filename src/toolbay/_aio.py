@@ -33,6 +33,26 @@ async def first_finished(*waits: Callable[[], Awaitable[object]]) -> None:
             group.start_soon(run, wait, name="first_finished")
 
 
+async def to_the_end(work: Callable[[], Awaitable[object]]) -> None:
+    """Run `work` to its end, however often the caller is cancelled meanwhile, and by whatever means; then its cancellation goes on.
+
+    A shield alone holds scopes off, but not who cancels the task itself: so the work has a task of its own.
+    """
+    failures: list[Exception] = []
+
+    async def run() -> None:
+        try:
+            with anyio.CancelScope(shield=True):
+                await work()
+        except Exception as failure:  # carried past the group, which would wrap it
+            failures.append(failure)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run, name="to the end")
+    for failure in failures:
+        raise failure
+
+
 async def bounded(seconds: float, clean_up: Callable[[], Awaitable[object]]) -> bool:
     """Run `clean_up` to its end even while cancelled, but for `seconds` at the most. True where it ended in time."""
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + seconds) as scope:

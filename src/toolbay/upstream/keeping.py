@@ -20,6 +20,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from toolbay._aio import to_the_end
 from toolbay.errors import LaunchFailed
 from toolbay.upstream.holds import KILL, exit_of
 from toolbay.upstream.launch import Launch
@@ -186,6 +187,27 @@ async def keep(launch: Launch, mark: str, stdin: int) -> tuple[anyio.abc.Process
         LaunchFailed: the keeper gave no answer.
     """
     assert sys.platform == "linux"
+    made: list[tuple[anyio.abc.Process, Kept]] = []
+    try:
+        # A start that is cut short would leave a keeper that nobody knows.
+        await to_the_end(lambda: _begin(launch, mark, stdin, made.append))
+        keeper, kept = made[0]
+        with anyio.move_on_after(START_PATIENCE):
+            await kept.started()
+        if kept.pid:
+            return keeper, kept
+    except BaseException:
+        for keeper, kept in made:
+            await _undo(keeper, kept)
+        raise
+    await _undo(keeper, kept)
+    if kept.error is not None:
+        raise OSError(kept.error, os.strerror(kept.error))
+    raise LaunchFailed(f"its command {launch.shown!r} could not be started: the process that was to watch over it did not start it")
+
+
+async def _begin(launch: Launch, mark: str, stdin: int, made: Callable[[tuple[anyio.abc.Process, Kept]], None]) -> None:
+    """Start the keeper, and hand it over."""
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         file = os.memfd_create("order")
         theirs.callback(os.close, file)
@@ -199,37 +221,20 @@ async def keep(launch: Launch, mark: str, stdin: int) -> tuple[anyio.abc.Process
         ours.callback(os.close, report)
         inherited = (file, reads, writes)
         argv = [sys.executable, "-I", "-S", "-c", RUN, str(KEEPER.parent), *map(str, inherited)]
-        keeper = await _opened(argv, inherited, stdin)
+        keeper = await anyio.open_process(argv, stdin=stdin, env=_PLAIN, pass_fds=inherited, start_new_session=True)
         ours.pop_all()
-        kept = Kept(keeper, commands, report, mark)
-    try:
-        with anyio.move_on_after(START_PATIENCE):
-            await kept.started()
-        if kept.pid:
-            return keeper, kept
-    except BaseException:
-        await _undo(keeper, kept)
-        raise
-    await _undo(keeper, kept)
-    if kept.error is not None:
-        raise OSError(kept.error, os.strerror(kept.error))
-    raise LaunchFailed(f"its command {launch.shown!r} could not be started: the process that was to watch over it did not start it")
-
-
-async def _opened(argv: list[str], inherited: tuple[int, ...], stdin: int) -> anyio.abc.Process:
-    # Shielded: a start that is cut short would leave a keeper that nobody knows.
-    with anyio.CancelScope(shield=True):
-        return await anyio.open_process(argv, stdin=stdin, env=_PLAIN, pass_fds=inherited, start_new_session=True)
-    raise AssertionError("unreachable: nobody cancels that scope")
+        made((keeper, Kept(keeper, commands, report, mark)))
 
 
 async def _undo(keeper: anyio.abc.Process, kept: Kept) -> None:
-    with anyio.CancelScope(shield=True):
+    async def undo() -> None:
         kept.signal(KILL)
         with anyio.move_on_after(SWEEP):
             await kept.end_rest()
         await kept.close()
         await keeper.aclose()
+
+    await to_the_end(undo)
 
 
 _PLAIN: Mapping[str, str] = {"PATH": os.defpath}

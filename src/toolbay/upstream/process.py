@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.abc
 
+from toolbay._aio import to_the_end
 from toolbay._media import size
 from toolbay.errors import LaunchFailed
 from toolbay.upstream import keeping
@@ -266,12 +267,15 @@ async def spawn(launch: Launch, *, kept: bool | None = None) -> AsyncGenerator[C
         try:
             yield child
         finally:
-            await child.stop()
-            with anyio.CancelScope(shield=True), anyio.move_on_after(0.2):
-                # What it said at the very end is often the reason; the pipe still holds it.
-                await _drained(child)
-            group.cancel_scope.cancel()
-            await child.release()
+            try:
+                await child.stop()
+                with anyio.CancelScope(shield=True), anyio.move_on_after(0.2):
+                    # What it said at the very end is often the reason; the pipe still holds it.
+                    await _drained(child)
+            finally:
+                group.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):  # from our own cancellation: it would take the place of why we leave
+                    await to_the_end(child.release)
 
 
 async def _drained(child: Child) -> None:
