@@ -38,7 +38,7 @@ class Script:
     def last_words(self) -> None:
         return None
 
-    async def request(self, method: str, params: Json, *, budget: Any, on_progress: Any = None) -> Json:
+    async def request(self, method: str, params: Json, *, budget: Any, on_progress: Any = None, on_sent: Any = None) -> Json:
         self.asked.append((method, params))
         key = {"tools/list": "tools", "resources/list": "resources", "prompts/list": "prompts"}.get(method, "resources_templates")
         if key not in self._answers:
