@@ -205,6 +205,8 @@ def test_a_listing_in_which_a_secret_stands_is_not_kept(tmp_path: Path, folder: 
     told = replace(LISTING, resources=({"name": "r", "uri": "https://x/?key=s3cret-of-mine"},))
     folder.keep(HTTP, told, INFO, safe)
     assert files(tmp_path) == []
+    folder.keep(HTTP, replace(LISTING, tools=({"name": "t", "description": "Sends canary-token."},)), INFO)
+    assert files(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,10 @@ import anyio.abc
 import anyio.to_thread
 
 from toolbay._lenient import as_object, as_objects, as_text
+from toolbay._redact import harmless_header, looks_secret, mask
 from toolbay.config import writing
 from toolbay.config.models import ServerConfig, TransportType
+from toolbay.config.servers import SHORTEST_SECRET
 from toolbay.errors import ConfigError, LaunchFailed
 from toolbay.reconcile import CONNECTION
 from toolbay.types import Json
@@ -102,13 +104,14 @@ class Folder:
         return known if known and known.counts(self._now()) else None
 
     def keep(self, config: ServerConfig, listing: Listing, info: ServerInfo, safe: Callable[[str], str] = str) -> None:
-        """Remember it. Where `safe` still finds a secret in it (in a name or a URI), nothing is.
+        """Remember it. Where a secret stands in it all the same, nothing is: one that `safe` finds (in a name or a URI), or one of its
+        own that nobody has named as such, in a configuration that was made by a program.
 
         Raises:
             ConfigError: it cannot be written.
         """
         made = Recollection(listing=listing, info=info, received=self._now())
-        data = _encoded(made, safe)
+        data = _encoded(made, lambda text: mask(safe(text), _credentials(config)))
         if data is None or len(data) > MAX_BYTES or not made.counts_for:
             self.forget(config)
             return
@@ -255,6 +258,13 @@ def _is_hopeless(connection: Connection) -> bool:
     if connection.state is State.FAILED:
         return connection.error is not None and not may_come_back(connection.error)
     return connection.state is State.NEEDS_AUTH
+
+
+def _credentials(config: ServerConfig) -> frozenset[str]:
+    """What looks like one among the values that the server is given."""
+    given = [value for name, value in config.env.items() if looks_secret(name)]
+    given += [value for name, value in config.headers.items() if not harmless_header(name)]
+    return frozenset(value for value in given if len(value) >= SHORTEST_SECRET)
 
 
 def _encoded(made: Recollection, safe: Callable[[str], str]) -> bytes | None:
