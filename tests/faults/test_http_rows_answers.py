@@ -73,11 +73,12 @@ BROKEN = {
 }
 
 
+@pytest.mark.parametrize("sse", [False, True], ids=["json", "events"])
 @ERAS
-async def test_h8_a_connection_that_breaks_leaves_an_outcome_that_nobody_knows(era: Era) -> None:
+async def test_h8_a_connection_that_breaks_leaves_an_outcome_that_nobody_knows(era: Era, sse: bool) -> None:
     """H8: wherever the answer breaks off; a kept connection that the server closed meanwhile is no fault at all."""
-    server = RawHttp(era=era)
-    async with web("H8", f"{', '.join(BROKEN)}, stale keep-alive", server) as bay:
+    server = RawHttp(era=era, sse=sse)
+    async with web("H8", f"{', '.join(BROKEN)}, stale keep-alive{', events' if sse else ''}", server) as bay:
         await suffer(bay, server, {name: Form(step, Outcome.UNKNOWN, "broke before the answer") for name, step in BROKEN.items()})
         for _ in range(5):
             server.hang_up()

@@ -197,29 +197,39 @@ def _says(words: str, text: str) -> bool:
 
 
 @ERAS
-async def test_h3_a_handshake_that_breaks_off_and_a_certificate_that_runs_out_are_told(
-    era: Era, names: Names, certificates: Certificates
-) -> None:
-    """H3: in the middle of a session: nothing was sent, and the server is back once TLS is."""
+async def test_h3_a_handshake_that_breaks_off_is_told_and_tried_again(era: Era, names: Names, certificates: Certificates) -> None:
+    """H3: reset in the middle of it: nothing was sent, and the server is back once TLS is."""
     async with (
         RawHttp(era=era, tls=certificates.good()) as server,
-        RawHttp(era=era, tls=certificates.expired()) as impostor,
         proxied(server.port) as proxy,
-        web("H3", "TLS: reset in the handshake, runs out", server, url=proxy.url("https", NAME), toolTimeout=1.5) as bay,
+        web("H3", "TLS: reset in the handshake", server, url=proxy.url("https", NAME), toolTimeout=1.5) as bay,
     ):
         await bay.well("note")
         proxy.toxic = Toxic(reset=10)
         proxy.reset()
-        result = await bay.call("note")
-        bay.told(result, Outcome.NOT_EXECUTED, "TLS|reset")
+        bay.told(await bay.call("note"), Outcome.NOT_EXECUTED, "TLS")
         proxy.toxic = Toxic()
         await bay.reaches("ready")
+        await bay.well("note")
+        assert names.asked[NAME]
+
+
+@ERAS
+async def test_h3_a_certificate_that_runs_out_ends_the_server(era: Era, names: Names, certificates: Certificates) -> None:
+    """H3: in the middle of a session: nothing is sent to who cannot prove the name any more, and it is not asked again."""
+    async with (
+        RawHttp(era=era, tls=certificates.good()) as server,
+        RawHttp(era=era, tls=certificates.expired()) as impostor,
+        proxied(server.port) as proxy,
+        web("H3", "TLS: the certificate runs out", server, url=proxy.url("https", NAME), toolTimeout=1.5) as bay,
+    ):
         await bay.well("note")
         proxy.target = ("127.0.0.1", impostor.port)
         proxy.reset()
         bay.told(await bay.call("note"), Outcome.NOT_EXECUTED, "expired")
-        await eventually(lambda: bay.state() == "failed", f"the end of {bay.state()}: {bay.error()} {bay.states()}")
-        assert impostor.posts == []
+        await bay.reaches("failed")
+        assert "expired" in bay.error()
+        assert (impostor.posts, names.asked[NAME] < 8) == ([], True)
 
 
 # -- elsewhere ----------------------------------------------------------------------------------------------------------
@@ -251,6 +261,20 @@ async def test_h12_a_redirect_is_followed_within_the_origin_and_never_out_of_it(
             assert calls(server) < 30
             server.steps["note"] = [redirect(308, "/mcp?again"), Step(effect=True)]
             await bay.well("note")
+            assert elsewhere.connections == 0
+
+
+@ERAS
+async def test_h12_a_server_that_sends_everybody_elsewhere_is_not_followed(era: Era) -> None:
+    """H12: from the first request on: its state names the other origin, which sees nothing."""
+    async with RawHttp() as elsewhere:
+        server = RawHttp(era=era)
+        server.steps["server/discover"] = server.steps["initialize"] = [redirect(307, elsewhere.url)]
+        async with web("H12", "a redirect from the start", server) as bay:
+            assert f"redirects to http://127.0.0.1:{elsewhere.port}" in bay.error(), bay.error()
+            assert bay.state() != "ready"
+            result, took = await timed(lambda: bay.call("note"))
+            assert (result.outcome, took < AT_ONCE) == (Outcome.NOT_EXECUTED, True)
             assert elsewhere.connections == 0
 
 
