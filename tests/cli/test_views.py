@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolbay.cli.narrowing import NarrowedTools, Selection
 from toolbay.cli.terminal import Terminal, dumped, one_line
-from toolbay.cli.views import CallsView, ServersView
+from toolbay.cli.views import CallsView, ServersView, standing
 from toolbay.events import CallFinished, CallProgressed, CallStarted, Event, ServerChanged, ServerLog, TextArrived
 from toolbay.testing import FakeTools
 from toolbay.types import CallContext, Outcome, Progress, ToolResult
@@ -87,6 +88,31 @@ def test_a_server_is_told_once_a_state(capsys: Captured) -> None:
         "✓ sub ready in 1.2 s, 1 tool",
         "✗ sub went away (toolbay doctor sub says more)",
     ]
+
+
+def test_a_server_that_is_being_brought_back_says_when_the_next_attempt_is(capsys: Captured) -> None:
+    """LIF-2: why, and when; the same reason again and again is told once; a first failure is told even to the quiet."""
+    view = ServersView(Terminal(verbosity=-1), chatty=False)
+    view(ServerChanged(server="new", state="waiting", error="no database", retry_in=0.5))
+    assert capsys.readouterr().err.startswith("✗ new: no database")
+    view = ServersView(Terminal(), chatty=False)
+    view(ServerChanged(server="sub", state="ready"))
+    for _ in range(4):
+        view(ServerChanged(server="sub", state="waiting", error="sub went away", retry_in=3.2))
+        view(ServerChanged(server="sub", state="connecting"))
+    view(ServerChanged(server="sub", state="paused", error="sub went away", retry_in=60))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("! sub went away; next try in 4 s")
+    assert re.match(r"! sub paused until \d\d:\d\d:\d\d: sub went away", lines[1])
+    assert len(lines) == 2
+
+
+def test_a_state_in_words_says_when_the_next_attempt_is() -> None:
+    """LIF-2: as `/servers` shows it."""
+    assert standing("ready", None) == "ready"
+    assert standing("needs_auth", None) == "needs auth"
+    assert standing("waiting", 3.2) == "waiting, next try in 4 s"
+    assert re.fullmatch(r"paused until \d\d:\d\d:\d\d", standing("paused", 60.0))
 
 
 @given(st.text())

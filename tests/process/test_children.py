@@ -208,7 +208,7 @@ async def test_a_stubborn_child_is_killed_where_the_loop_itself_is_torn_down() -
 async def test_an_exit_before_the_handshake_gives_the_exit_code_and_stderr() -> None:
     """TRA-8: exits at once: the exit code, the last lines of stderr."""
     async with linked(raw("--exit-at-start", "3", "--stderr", "DATABASE_URL is not set")) as link:
-        assert link.state == "failed"
+        assert link.state == "waiting"
         assert isinstance(link.connection.error, LaunchFailed)
         text = str(link.connection.error)
     assert "exit code 3" in text
