@@ -202,7 +202,7 @@ async def test_a_hundred_reloads_cost_no_call_of_a_server_that_did_not_change() 
                 assert "filtered" in (*done.changed, *done.added)
             stopped.set()
         assert not [result for *_, result in bay.results if result.is_error]
-        assert len(bay.results) > 100, "calls ran all the time"
+        assert len(bay.results) > 30, "calls ran all the time"
         assert len(made.reloads) == 100
         made.untouched()
 
