@@ -136,6 +136,23 @@ async def test_the_earlier_transport_begins_anew_where_its_session_is_gone() -> 
             assert server.opened == 2
 
 
+async def test_of_a_call_that_was_sent_on_elsewhere_nobody_knows() -> None:
+    """CAL-3, SEC-10: the redirect is not followed; whether its sender has done something before is not said by it."""
+    async with RawSse().running() as server:
+        entry = {"type": "sse", "url": f"{server.url}/sse", "ssrfWhitelist": ["127.0.0.0/8"]}
+        server.endpoint = "/old"
+        server.redirect = "/messages"
+        async with linked(entry) as link:
+            assert link.state == "ready", link.connection.error
+            server.redirect = "https://elsewhere.example/messages"
+            outcome, error = await failed(link)
+            assert outcome is Outcome.UNKNOWN
+            assert "elsewhere.example" in str(error)
+    async with served() as (web, link):
+        web.steps["note"] = [Step(kind="status", status=303, headers={"Location": "https://elsewhere.example/mcp"}, effect=True)]
+        assert (await failed(link))[0] is Outcome.UNKNOWN
+
+
 # -- not processed, and asked for later -------------------------------------------------------------------------------
 
 

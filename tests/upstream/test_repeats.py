@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.connections import linked
 from support.servers import config, stdio
-from toolbay.types import Hints, Kind
+from toolbay.artifacts import Artifacts
+from toolbay.errors import ConnectionLost
+from toolbay.types import Hints, Json, Kind
 from toolbay.upstream.allow import select
 from toolbay.upstream.attempts import Repeat
+from toolbay.upstream.capabilities import get_prompt, read_resource
+from toolbay.upstream.memory import MemoryServer, in_memory
 from toolbay.upstream.naming import Key, assign
 from toolbay.upstream.repeats import repeat_of
 
@@ -81,3 +89,42 @@ def test_an_entry_that_names_no_tool_is_told_with_the_nearest(field: str, word: 
     selection = select(config(stdio("x"), **policy), [KEY], assign([KEY]))
     assert [entry.entry for entry in selection.unmatched] == ["delete_fiel"]
     assert f'{field}: "delete_fiel" matches no tool of this server; did you mean "delete_file"?' in selection.unmatched[0].text
+
+
+class Dying(MemoryServer):
+    """Dies in the middle of the first request of each kind, once it is at work on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.add_tool("t", self._lost("tool"))
+        self.add_prompt("p", self._lost("prompt"))
+        self.resources["r"] = {"name": "r", "uri": "x://r"}
+        self._handlers["resource x://r"] = self._lost("resource")
+
+    def _lost(self, kind: str) -> Callable[[Json], Awaitable[Json]]:
+        async def handle(_arguments: Json) -> Json:
+            self.seen.append(kind)
+            if self.seen.count(kind) == 1:
+                self.die()
+                await anyio.sleep_forever()
+            text = {"type": "text", "text": "again"}
+            return {"contents": [{"uri": "x://r", "text": "again"}], "messages": [{"role": "user", "content": text}], "content": [text]}
+
+        return handle
+
+
+@pytest.mark.anyio
+async def test_readings_are_repeated_for_every_server_and_calls_of_tools_are_not(tmp_path: Path) -> None:
+    """CAL-3, CAL-7: that resources and prompts change nothing is the protocol's word; `retry: never` is about tools."""
+    server = Dying()
+    entry = {**stdio("x"), "restart": {"first_delay": 0.01}}
+    async with linked(entry, open_engine=in_memory({"s": server}), retry="never") as link:
+        store = Artifacts(tmp_path, max_bytes=1000, max_files=10, max_age_days=1)
+        with anyio.fail_after(30):
+            assert "again" in (await read_resource(link.connection, "x://r", store, 1000)).text
+            assert "again" in (await get_prompt(link.connection, "p", {}, store, 1000)).text
+            error = await link.outcome("t")
+    assert isinstance(error, ConnectionLost)
+    assert error.sent
+    assert server.seen == ["resource", "resource", "prompt", "prompt", "tool"]

@@ -27,6 +27,7 @@ from toolbay._text import line as one_line
 from toolbay.errors import (
     AuthRequired,
     BadCall,
+    BlockedAddress,
     CallTimeout,
     ConnectionFailed,
     ConnectionLost,
@@ -192,6 +193,9 @@ class Session:
             return ConnectionLost(str(fault), server=self._opening.name, sent=False)
         if isinstance(fault, ConnectionLost):
             return ConnectionLost(str(fault), server=self._opening.name, sent=entry.sent)
+        if isinstance(fault, BlockedAddress) and self._info.protocol and entry.sent:
+            # A redirect that is not followed: whether the call was taken before, nobody knows.
+            return ServerError(str(fault), ran=None)
         return fault
 
     def _lost(self, *, sent: bool) -> ConnectionLost | ConnectionFailed:

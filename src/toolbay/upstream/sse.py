@@ -134,7 +134,7 @@ class Streams:
             async with sent(self.client, "POST", endpoint, content=content, headers={"Content-Type": "application/json"}) as response:
                 if response.status_code >= 300:
                     text = f"{shown_url(endpoint)} answered HTTP {response.status_code}"
-                    self.ledger.failed(request_id, ServerError(text, code=response.status_code, ran=False))
+                    self.ledger.failed(request_id, ServerError(text, code=response.status_code, ran=None))
                 await read(response, ERROR_BODY_LIMIT)
         except (ToolbayError, httpx2.HTTPError, TooLarge) as error:
             _log.debug("a message to %s: %s", shown_url(endpoint), error)
