@@ -31,7 +31,7 @@ def arguments() -> argparse.Namespace:
     add("--tools", default="echo,note,slow", help="names of the tools, with commas; what they do: see Server.run_tool")
     add("--pages", type=int, default=1, help="tools/list comes in so many pages, each further one with one tool page_N")
     add("--endless-pages", action="store_true", help="tools/list always names the same next page")
-    add("--spoil-list", type=Path, metavar="FILE", help="once FILE is there, tools/list is as it says: endless, repeated, empty, error, nothing")
+    add("--spoil-list", type=Path, metavar="FILE", help="once FILE is there, tools/list is as it says: see Server.list")
     add("--provoke", action="store_true", help="say that the tools changed after each time that they were listed")
     add("--announce", type=int, default=0, metavar="N", help="say so many times that the tools changed before each answer to a call")
     add("--chatter", type=int, default=0, metavar="N", help="so many log messages and progress before each answer to a call")
@@ -212,6 +212,7 @@ class Server:
             self.refuse(message_id, -32601, "Method not found")
 
     def list(self, message_id: Any, number: int) -> None:
+        """The tools; spoilt: `endless`, `repeated` or `empty` cursors, an `error`, or `nothing` any more."""
         spoil = self.options.spoil_list
         how = spoil.read_text(encoding="utf-8") if spoil and spoil.exists() else ""
         if how == "error":
