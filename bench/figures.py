@@ -50,6 +50,8 @@ class Measure:
     instead: dict[str, str] = field(default_factory=dict[str, str])
     """What a client's cell says where it has no number."""
     compared: bool = True
+    name: str = ""
+    """The title where it stands alone."""
 
     def cell(self, client: str) -> str:
         value = self.values.get(client)
@@ -92,9 +94,10 @@ class Page:
                 continue
             best = (max if measure.more else min)(values, key=lambda name: values[name])
             off = values[best] / values[OURS] if measure.more else values[OURS] / values[best] if values[best] > 0 else math.inf
-            if off > CLOSE:
+            # What is printed as the same is no difference.
+            if off > CLOSE and measure.cell(OURS) != measure.cell(best):
                 sizes = f"{measure.cell(OURS)}, {NAMES[best]} {measure.cell(best)}"
-                found.append((off, f"- {what}, {measure.title}: {sizes} ({f'x{off:.2f}' if off < math.inf else 'none'})"))
+                found.append((off, f"- {what}, {measure.name or measure.title}: {sizes}{f' (x{off:.2f})' if off < math.inf else ''}"))
         return [text for _, text in sorted(found, reverse=True)]
 
     def text(self) -> str:
@@ -130,9 +133,9 @@ def cold(page: Page) -> None:
     rows = page.rows("cold")
     titles = {
         "stdio1": "1 server",
-        "stdio5": "5",
-        "stdio20": "20",
-        "stdio20-slow": "20, each 0.5 s slow",
+        "stdio5": "5 servers",
+        "stdio20": "20 servers",
+        "stdio20-slow": "20 servers, each 0.5 s slow",
         "stdio5-dead": "5 and a dead one",
         "stdio5-hang": "5 and a hanging one",
     }
@@ -204,8 +207,8 @@ def _calls(page: Page, title: str, rows: Sequence[Row]) -> None:
             Measure("CPU µs", of("seq", cpu)),
             Measure("CPU µs at 100", of("c100", cpu)),
             Measure("calls/s at 1", of("seq", rate), more=True),
-            Measure("at 10", of("c10", rate), more=True),
-            Measure("at 100", of("c100", rate), more=True),
+            Measure("at 10", of("c10", rate), more=True, name="calls/s at 10"),
+            Measure("at 100", of("c100", rate), more=True, name="calls/s at 100"),
             Measure("errors", dict(errors), compared=False),
         ],
     )
@@ -238,7 +241,12 @@ def payload(page: Page) -> None:
             lost = {client: _lost(one) for client, one in results.items() if client not in good}
             measures += [
                 Measure(f"{label}, ms", {client: min(one["ms"]) for client, one in good.items()}, instead=lost),
-                Measure("MB", {client: (one["peak_kb"] - one["rss_before_kb"]) / 1024 for client, one in good.items()}, instead=lost),
+                Measure(
+                    "MB",
+                    {client: (one["peak_kb"] - one["rss_before_kb"]) / 1024 for client, one in good.items()},
+                    instead=lost,
+                    name=f"{label}, MB of memory",
+                ),
             ]
         page.table(f"results over {title}", measures)
 
@@ -293,7 +301,7 @@ def faults(page: Page) -> None:
         "## The kills",
         "A tool that counts its executions is called; the server is ended with SIGKILL and, over HTTP, started again after 0.2 s. Shown: "
         "what came of the call that met it, seconds until then, how often the tool was executed, whether the next call and one a second "
-        "later went through.",
+        "later went through. The clients were run side by side, since they do little but wait.",
     )
     latest = {(row["case"], row["peer"]): row for row in page.rows("faults")}
     for case, title in CASES.items():
@@ -337,8 +345,8 @@ def head(facts: Mapping[str, Any], behind: Sequence[str]) -> str:
     )
     return f"""# Figures
 
-{trial}Toolbay beside the official SDK, used raw, in both generations, and beside FastMCP, openai-agents, pydantic-ai and nanobot. Every
-figure is made by `bench/peers.py` (see `bench/README.md`) from one run.
+{trial}Toolbay beside the official SDK, used raw, in both generations, and beside FastMCP, openai-agents, pydantic-ai
+and nanobot. Every figure is made by `bench/peers.py` (see `bench/README.md`) from one run.
 
 {facts["date"]}; {facts["machine"]}; {facts["system"]}; Python {facts["python"]} for all clients and servers; {versions}.
 

@@ -68,12 +68,12 @@ ALL = list(PACKAGES)
 RAW = [*ALL, "toolbay-raw"]
 PARTS: dict[str, list[Command]] = {
     "calls": [
-        Command("calls --transport stdio --spread no", RAW, 12, 2),
-        Command("calls --transport http --response sse --spread no", RAW, 8, 2),
-        Command("calls --transport http --response json --spread no", RAW, 8, 2),
+        Command("calls --transport stdio --spread no", RAW, 10, 2),
+        Command("calls --transport http --response sse --spread no", RAW, 5, 2),
+        Command("calls --transport http --response json --spread no", RAW, 5, 2),
     ],
     "cold": [
-        Command("cold --cases stdio1 stdio5 stdio20", ALL, 3),
+        Command("cold --cases stdio1 stdio5 stdio20", ALL, 2),
         Command("cold --cases stdio20-slow", ALL, 1),
         Command("cold --cases stdio5-dead", CLIENTS, 1),
         Command("cold --cases stdio5-hang", CLIENTS, 1, together=True),
