@@ -6,8 +6,11 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.results import PNG, PNG64, png, shown, text
+from toolbay.upstream import blocks
 from toolbay.upstream.blocks import MAX_BASE64, Unreadable, decode
 from toolbay.upstream.render import Blob, prompt_result, resource_result, tool_result
 
@@ -135,3 +138,9 @@ def test_what_is_cut_to_a_length_is_masked_before() -> None:
         parts += resource_result({}, told, safe=safe).parts
         parts += prompt_result({"messages": [{"role": told}, {"role": told}]}, safe=safe).parts
         assert "s3cr3t" not in repr(parts)
+
+
+@given(st.lists(st.one_of(st.text("aZ09+/_-=", min_size=90, max_size=210), st.text(max_size=3))).map("".join))
+def test_no_run_is_missed_by_the_quick_look_for_one(text: str) -> None:
+    """REN-2: what is not looked through has nothing in it that would be found."""
+    assert blocks._may_hold_a_run(text) >= bool(blocks._RUN.search(text))

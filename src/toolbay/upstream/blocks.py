@@ -23,6 +23,9 @@ _NAME, _URI, _DESCRIPTION = 200, 500, 500
 """Bounds, in characters, of what a server says about a thing, on one line."""
 
 _RUN = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{200,}+={0,2}")
+_LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-")
+_MARKED = bytes(ord("x") if code in _LETTERS else ord(" ") for code in range(256))
+_LONG = b"x" * 200
 _DATA_URI = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=.+-]+)*;base64,\Z")
 _DATA_URI_LENGTH = 120
 _SPACE = b" \t\n\r\v\f"
@@ -96,7 +99,7 @@ class Parts:
             return self._take(found, files)
 
         # Base64 holds no white space, after which the pieces are cut.
-        cleaned = "".join(_RUN.sub(take, piece) for piece in pieces(clean(text)))
+        cleaned = "".join(_RUN.sub(take, piece) if _may_hold_a_run(piece) else piece for piece in pieces(clean(text)))
         if cleaned.strip():
             self.parts.append(cleaned)
         self.parts += files
@@ -201,6 +204,11 @@ class Parts:
         self._seen.add(run)
         files.append(Blob(data, claimed, claimed.partition("/")[0]))
         return f"({claimed}: the file that follows)"
+
+
+def _may_hold_a_run(text: str) -> bool:
+    """What almost no text does is seen ten times faster in this way than by the search for it."""
+    return len(text) >= len(_LONG) and _LONG in text.encode("ascii", "replace").translate(_MARKED)
 
 
 def _article(kind: str) -> str:
