@@ -91,7 +91,9 @@ def _tell(invoked: Invocation, status: ServerStatus, tools: list[str]) -> None:
 
 def _tell_failure(invoked: Invocation, status: ServerStatus) -> None:
     terminal = invoked.terminal
-    terminal.write(f"✗ {status.state.replace('_', ' ')}", RED)
+    # It would be tried again; this command does not wait for that.
+    state = status.state if status.retry_in is None else "failed"
+    terminal.write(f"✗ {state.replace('_', ' ')}", RED)
     # The error has ended in the very last lines already.
     lines = [line for line in list(status.stderr)[-_STDERR_LINES:] if one_line(line) not in one_line(status.error)]
     if lines:
