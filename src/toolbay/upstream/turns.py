@@ -5,8 +5,7 @@ Whoever waits loses nothing but time of their own: a turn that comes too late, o
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from types import TracebackType
 
 import anyio
 
@@ -29,14 +28,17 @@ class Turns:
     def waiting(self) -> int:
         return len(self._line)
 
-    @asynccontextmanager
-    async def one(self, *, at_once: int, in_line: int, deadline: float) -> AsyncGenerator[None]:
+    def one(self, *, at_once: int, in_line: int, deadline: float) -> Turn:
         """A turn for the length of the block: now if fewer than `at_once` have one and nobody waits, else in line.
 
         Raises:
             Crowded: there are `in_line` others in line.
             CallTimeout: no turn came before `deadline`.
         """
+        return Turn(self, at_once, in_line, deadline)
+
+    async def take(self, at_once: int, in_line: int, deadline: float) -> None:
+        """See `one`; to be given back with `leave`."""
         if self.under_way < at_once and not self._line:
             self.under_way += 1
         elif len(self._line) < in_line:
@@ -46,10 +48,6 @@ class Turns:
                 f"{self._name} has {self.under_way} calls under way and {len(self._line)} more wait: "
                 "call again later, or raise `maxConcurrent` or `maxQueued`"
             )
-        try:
-            yield
-        finally:
-            self._leave(at_once)
 
     async def _wait(self, at_once: int, deadline: float) -> None:
         turn = anyio.Event()
@@ -60,7 +58,7 @@ class Turns:
                 await turn.wait()
         except BaseException:
             if turn.is_set():
-                self._leave(at_once)
+                self.leave(at_once)
             else:
                 del self._line[turn]
             raise
@@ -71,7 +69,8 @@ class Turns:
                 sent=False,
             )
 
-    def _leave(self, at_once: int) -> None:
+    def leave(self, at_once: int) -> None:
+        """Give a turn back: the next in line get theirs."""
         self.under_way -= 1
         while self._line and self.under_way < at_once:
             turn = next(iter(self._line))
@@ -88,3 +87,21 @@ class Turns:
             if self._idle.is_set():
                 self._idle = anyio.Event()
             await self._idle.wait()
+
+
+class Turn:
+    """An async context manager, made by `Turns.one`: written out, since every call passes through it."""
+
+    __slots__ = ("_at_once", "_deadline", "_in_line", "_turns")
+
+    def __init__(self, turns: Turns, at_once: int, in_line: int, deadline: float) -> None:
+        self._turns = turns
+        self._at_once = at_once
+        self._in_line = in_line
+        self._deadline = deadline
+
+    async def __aenter__(self) -> None:
+        await self._turns.take(self._at_once, self._in_line, self._deadline)
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._turns.leave(self._at_once)
