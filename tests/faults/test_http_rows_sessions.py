@@ -22,6 +22,8 @@ from toolbay.upstream import streamable
 pytestmark = pytest.mark.anyio
 
 BEARER = "Bearer first-token"
+CROWD = Allowance(latency=0.25, stall=0.4)
+"""Many connections are opened at once, with the server of them in this loop."""
 
 
 async def many(bay: Bay, count: int, tool: str) -> list[ToolResult]:
@@ -42,8 +44,7 @@ async def test_h4_credentials_that_no_longer_hold_are_told_once_and_mended_by_a_
     """H4: 401 for a hundred callers: not executed, one state with its mend, no further request until there is another header."""
     server = RawHttp(era=era)
     server.token = "first-token"
-    crowd = Allowance(latency=0.25, stall=0.4)  # a hundred connections at once, with the server of them in this loop
-    async with web("H4", "401 for 100 callers", server, allowance=crowd, headers={"Authorization": BEARER}) as bay:
+    async with web("H4", "401 for 100 callers", server, allowance=CROWD, headers={"Authorization": BEARER}) as bay:
         await bay.well("note")
         server.token = "second-token"
         for result in await many(bay, 100, "note"):
@@ -91,7 +92,7 @@ async def test_h4_a_scope_that_is_missing_costs_one_call(era: Era) -> None:
 async def test_h5_an_ended_session_is_replaced_once_and_only_what_is_safe_is_sent_again() -> None:
     """H5: 404 on a session: one new session for all callers; what only reads (of a trusted server) goes through, the rest is told."""
     server = RawHttp()
-    async with web("H5", "404: the session has ended", server, trusted=True) as bay:
+    async with web("H5", "404: the session has ended", server, allowance=CROWD, trusted=True) as bay:
         await bay.well("note")
         server.valid.clear()
         for result in await many(bay, 20, "echo"):
@@ -214,11 +215,11 @@ async def test_a_close_in_the_middle_of_a_call_is_quick(era: Era) -> None:
 
 
 @asynccontextmanager
-async def sse(row: str, fault: str, server: RawSse, **entry: Any) -> AsyncGenerator[Bay]:
+async def sse(row: str, fault: str, server: RawSse, *, allowance: Allowance | None = None, **entry: Any) -> AsyncGenerator[Bay]:
     """A case whose faulty server is this one."""
     async with server.running():
         told = {"type": "sse", "url": server.url + "/sse", "ssrfWhitelist": LOOPBACK, "toolTimeout": PATIENCE, **entry}
-        async with case(row, f"{fault} (HTTP+SSE)", told) as bay:
+        async with case(row, f"{fault} (HTTP+SSE)", told, allowance=allowance or Allowance()) as bay:
             bay.counted = lambda _: server.effects
             yield bay
 
@@ -326,7 +327,7 @@ async def test_h5_a_404_for_a_post_of_the_old_transport_opens_a_new_session() ->
 async def test_h4_a_post_of_the_old_transport_that_is_denied_is_told_to_the_whole_server() -> None:
     """H4: 401 for a hundred callers of one stream."""
     server = RawSse()
-    async with sse("H4", "401 for a POST", server) as bay:
+    async with sse("H4", "401 for a POST", server, allowance=CROWD) as bay:
         server.status["tools/call"] = 401
         for result in await many(bay, 20, "note"):
             bay.told(result, Outcome.NOT_EXECUTED, "401", "Authorization header")

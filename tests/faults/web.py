@@ -8,11 +8,12 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pytest
 
+from faults import report
 from faults.harness import Allowance, Bay, case
 from servers.raw_http import Piece, RawHttp, Step, Wire
 from toolbay.types import Outcome, ToolResult
@@ -56,22 +57,26 @@ async def web(
 
 
 async def suffer(bay: Bay, server: RawHttp, forms: Mapping[str, Form], *, at_most: float = AT_ONCE) -> None:
-    """Each form once, on the same session: told as such, in time, sent once; the call after it goes well."""
+    """Each form once, on the same session: told as such, in time, sent once; the call after it goes well. Each has a line in the report."""
     wrong: list[str] = []
     for name, form in forms.items():
         server.steps["note"] = [form.step, Step(effect=True)]
         before, began = calls(server), time.monotonic()
         result = await bay.call("note", {"text": name})
         took, times = time.monotonic() - began, calls(server) - before
-        if not result.is_error or result.outcome is not form.outcome or not re.search(form.says, result.text):
-            wrong.append(f"{name}: {result.outcome}, {result.text}")
-        if took > at_most:
-            wrong.append(f"{name}: it took {took:.1f} s")
-        if times != 1:
-            wrong.append(f"{name}: it was sent {times} times")
         after = await bay.call("note", {"text": "on"})
+        broken: list[str] = []
+        if not result.is_error or result.outcome is not form.outcome or not re.search(form.says, result.text):
+            broken.append(f"{name}: {result.outcome}, {result.text}")
+        if took > at_most:
+            broken.append(f"{name}: it took {took:.1f} s")
+        if times != 1:
+            broken.append(f"{name}: it was sent {times} times")
         if after.is_error:
-            wrong.append(f"the call after {name}: {after.text}")
+            broken.append(f"the call after {name}: {after.text}")
+        wrong += broken
+        line = report.Row(row=bay.row, fault=f"{name} ({server.era})", outcome=str(result.outcome), seconds=took, told=result.text)
+        report.rows.append(replace(line, broken=tuple(broken)))
     assert not wrong, "\n".join(wrong)
 
 

@@ -305,7 +305,8 @@ def _broken(error: BaseException, url: str) -> ToolbayError:
     where = shown_url(url)
     if isinstance(error, (httpx2.ReadTimeout, httpx2.WriteTimeout)):
         return ConnectionLost(f"{where} stopped sending")
-    return ConnectionLost(f"the connection to {where} broke before the answer was complete ({type(error).__name__})")
+    why = "it was reset" if isinstance(error, httpx2.NetworkError) else "it ended too early, or what came is no HTTP"
+    return ConnectionLost(f"the connection to {where} broke before the answer was complete ({why})")
 
 
 def _buffered(request: httpx2.Request, response: httpx2.Response, body: bytes) -> httpx2.Response:
