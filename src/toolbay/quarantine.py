@@ -29,13 +29,15 @@ class Quarantine:
 
     def of(self, connection: Connection) -> Verdicts:
         """What is said of a server's present definitions."""
+        listing, known = connection.listing, self._known.get(connection.name)
+        if known is not None and known[0] is listing:
+            return known[1]
         offered = self.offered(connection)
-        if offered is None or connection.listing is None:
+        if offered is None or listing is None:
             return UNPINNED
-        known = self._known.get(connection.name)
-        if known is None or known[0] is not connection.listing:
-            known = self._known[connection.name] = (connection.listing, self._lock.judge(offered))
-        return known[1]
+        verdicts = self._lock.judge(offered)
+        self._known[connection.name] = (listing, verdicts)
+        return verdicts
 
     def offered(self, connection: Connection) -> Offered | None:
         """A server as it is now, for `Lock.accept`; None while it is not there."""

@@ -156,21 +156,20 @@ class Registry:
         return result
 
     async def _found(self, tool: Tool, arguments: Json | str, context: CallContext, report: _Report) -> ToolResult:
-        validator = await self._validator(tool)
+        known = self._validators.get(tool.name)
+        validator = known[1] if known is not None and known[0] is tool else await self._made_ready(tool)
         quick = not heavy(arguments, LIGHT_SCHEMA) if validator is None else validator.quick(arguments)
-        repaired, problems = await aside(_judged, validator, tool, arguments, when=not quick)
+        repaired, problems = _judged(validator, tool, arguments) if quick else await aside(_judged, validator, tool, arguments)
         if isinstance(repaired, str) or problems:
             return _bad(tool, problems)
         told = CallContext(call_id=context.call_id, on_progress=report.progressed, by_hand=context.by_hand, on_sent=context.on_sent)
         return await self._way(Invocation(tool=tool, arguments=repaired, context=told))
 
-    async def _validator(self, tool: Tool) -> args.Validator | None:
-        """Made ready once for each tool of a snapshot; None where the schema itself is broken: then the server judges."""
-        known = self._validators.get(tool.name)
-        if known is None or known[0] is not tool:
-            made = await aside(_compiled, tool, when=heavy(tool.input_schema, LIGHT_SCHEMA))
-            known = self._validators[tool.name] = (tool, made)
-        return known[1]
+    async def _made_ready(self, tool: Tool) -> args.Validator | None:
+        """Once for each tool of a snapshot. None where the schema itself is broken: then the server judges."""
+        validator = await aside(_compiled, tool, when=heavy(tool.input_schema, LIGHT_SCHEMA))
+        self._validators[tool.name] = (tool, validator)
+        return validator
 
 
 class _Report:
@@ -241,10 +240,7 @@ def _way(interceptors: Sequence[Interceptor]) -> Next:
 
 
 def _through(interceptor: Interceptor, following: Next) -> Next:
-    async def step(invocation: Invocation) -> ToolResult:
-        return await interceptor(invocation, following)
-
-    return step
+    return lambda invocation: interceptor(invocation, following)
 
 
 def _is_cancelled() -> bool:

@@ -227,7 +227,8 @@ class ToolInvocation:
             )
         except (CallError, ConnectionLost, ConnectionFailed) as error:
             raise _told(error, f"the tool {line(self._name, 80)!r}", self._connection) from error
-        rendered = await aside(self._rendered, result, when=self._promises_much or heavy(result))
+        much = self._promises_much or heavy(result)
+        rendered = await aside(self._rendered, result) if much else self._rendered(result)
         return await render.settle(rendered, self._store, budget=self._budget, safe=self._connection.safe)
 
     def _rendered(self, result: Json) -> render.Rendered:
