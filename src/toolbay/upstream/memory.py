@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -126,7 +127,7 @@ class MemoryServer:
         return {"messages": [{"role": "user", "content": block}]} if kind == "prompt" else {"content": [block]}
 
     def _page(self, key: str, items: Mapping[str, Json], cursor: str | None) -> Json:
-        every = list(items.values())
+        every = deepcopy(list(items.values()))  # what was listed stays as it was, whatever the server changes later
         if not self.page_size:
             return {key: every}
         start = int(cursor or 0)
