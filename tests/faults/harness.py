@@ -31,7 +31,7 @@ from typing import Any, cast
 import anyio
 
 from faults import report
-from faults.pulse import BEAT, Figures, Pulse, resident
+from faults.pulse import BEAT, Figures, Pulse, crowding, resident
 from support.connections import raw
 from support.processes import MARK, Footprint, eventually, leftovers, marked
 from support.servers import Entry
@@ -232,10 +232,10 @@ class Bay:
         return broken
 
     def quickness(self, during: Figures, allowance: Allowance) -> list[str]:
-        """I4: bounds of a quiet machine, or what this one does when it is quiet, several times over."""
+        """I4: bounds of a quiet machine, or what this one does without a fault, several times over; more where others crowd it."""
         broken = [f"I4 the healthy server failed {len(during.failures)} times: {during.failures[0]}"] if during.failures else []
-        latency = max(allowance.latency, 4 * self.quiet.p99 + 0.02)
-        stall = max(allowance.stall, 4 * self.quiet.stall + 0.02)
+        latency = max(allowance.latency, 4 * self.quiet.p99 + 0.02) * crowding()
+        stall = max(allowance.stall, 4 * self.quiet.stall + 0.02) * crowding()
         if during.p99 > latency:
             broken.append(f"I4 p99 {during.p99 * 1000:.0f} ms, allowed {latency * 1000:.0f}")
         if during.stall > stall:

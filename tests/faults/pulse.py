@@ -70,6 +70,14 @@ class Pulse:
             await anyio.sleep(PAUSE)
 
 
+def crowding() -> float:
+    """How many times more this machine had to do in the last minute than it has processors for; 1 where it had less."""
+    try:
+        return max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0)
+    except (AttributeError, OSError):
+        return 1.0
+
+
 def resident() -> float:
     """MB of memory that this process has."""
     try:
