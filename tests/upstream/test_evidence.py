@@ -136,8 +136,8 @@ async def test_the_earlier_transport_begins_anew_where_its_session_is_gone() -> 
             assert server.opened == 2
 
 
-async def test_of_a_call_that_was_sent_on_elsewhere_nobody_knows() -> None:
-    """CAL-3, SEC-10: the redirect is not followed; whether its sender has done something before is not said by it."""
+async def test_a_redirect_that_is_not_followed_says_by_its_status_what_was_done_before() -> None:
+    """CAL-3, SEC-10: 307 and 308 send the call on as it is; of others, such as 303, nobody knows."""
     async with RawSse().running() as server:
         entry = {"type": "sse", "url": f"{server.url}/sse", "ssrfWhitelist": ["127.0.0.0/8"]}
         server.endpoint = "/old"
@@ -146,7 +146,7 @@ async def test_of_a_call_that_was_sent_on_elsewhere_nobody_knows() -> None:
             assert link.state == "ready", link.connection.error
             server.redirect = "https://elsewhere.example/messages"
             outcome, error = await failed(link)
-            assert outcome is Outcome.UNKNOWN
+            assert outcome is Outcome.NOT_EXECUTED
             assert "elsewhere.example" in str(error)
     async with served() as (web, link):
         web.steps["note"] = [Step(kind="status", status=303, headers={"Location": "https://elsewhere.example/mcp"}, effect=True)]
