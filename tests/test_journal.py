@@ -230,7 +230,7 @@ async def test_a_journal_that_cannot_be_read_costs_nothing(content: bytes, tmp_p
 def test_no_content_of_a_file_breaks_its_reader(data: bytes) -> None:
     """CAL-3: it is read at the start of every run."""
     told, calls = _unfinished(data)
-    assert not told
+    assert not told or b"told" in data
     assert not calls or b"call" in data
 
 
