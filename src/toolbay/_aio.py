@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import anyio
+
+
+def clock() -> float:
+    """The running loop's clock, which is `anyio.current_time()` in a tenth of its time: calls ask for it ten times."""
+    return asyncio.get_running_loop().time()
 
 
 async def first_of(*events: anyio.Event) -> None:

@@ -7,6 +7,7 @@ from enum import Enum
 
 import anyio
 
+from toolbay._aio import clock
 from toolbay.errors import Busy, ConnectionLost, ToolbayError
 from toolbay.types import Json, Outcome, outcome_of
 from toolbay.upstream.engine import Budget, Engine
@@ -44,14 +45,14 @@ async def at_most_once(
         Whatever `ready` and `send` raise. Where an earlier attempt may have been carried out and the last one was not, it is
         the earlier one's error, for that is what a caller must know.
     """
-    started = anyio.current_time()
+    started = clock()
     deadline = started + budget.first
     may_have_run: ToolbayError | None = None
     for attempt in range(1, ATTEMPTS + 1):
         engine: Engine | None = None
         try:
             engine = await ready(deadline)
-            return await send(engine, budget.after(anyio.current_time() - started))
+            return await send(engine, budget.after(clock() - started))
         except ToolbayError as error:
             if outcome_of(error) is not Outcome.NOT_EXECUTED:
                 may_have_run = error

@@ -14,7 +14,7 @@ from functools import partial
 
 import anyio
 
-from toolbay._aio import first_finished, first_of
+from toolbay._aio import clock, first_finished, first_of
 from toolbay.config.models import ServerConfig
 from toolbay.errors import AuthRequired, ToolbayError
 from toolbay.events import Events, Notice, ServerChanged
@@ -162,10 +162,10 @@ class Connection:
                 self._refresh.deny(denied, engine)
                 raise
 
-        began = anyio.current_time()
+        began = clock()
         limits = {"at_once": self.config.max_concurrent, "in_line": self.config.max_queued}
         async with self.turns.one(**limits, deadline=began + budget.first):
-            return await at_most_once(ready, send, self._left, budget=budget.after(anyio.current_time() - began), repeat=repeat)
+            return await at_most_once(ready, send, self._left, budget=budget.after(clock() - began), repeat=repeat)
 
     async def _ready(self, deadline: float) -> Engine:
         if self.state is State.READY and self._engine is not None and not self._engine.died.is_set():

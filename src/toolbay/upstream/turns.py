@@ -9,6 +9,7 @@ from types import TracebackType
 
 import anyio
 
+from toolbay._aio import clock
 from toolbay.errors import CallTimeout, Crowded
 
 
@@ -78,7 +79,7 @@ class Turns:
             self.under_way += 1
             turn.set()
         if not self.under_way:
-            self.last = anyio.current_time()
+            self.last = clock()
             self._idle.set()
 
     async def wait_idle(self) -> None:
