@@ -46,6 +46,12 @@ def test_a_link_on_a_page_leads_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_a_decision_is_known_by_its_number() -> None:
+    """STRUCTURE: pages and code refer to decisions by number, so each has one of its own, without a gap."""
+    pages = sorted(page.name for page in (ROOT / "docs" / "decisions").iterdir())
+    assert [page.partition("-")[0] for page in pages] == [f"{number:04}" for number in range(1, len(pages) + 1)]
+
+
 def test_the_example_configuration_is_read_without_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
     """CFG-2: what the README shows is a valid configuration."""
     monkeypatch.setenv("TRACKER_TOKEN", "a-token-of-the-test")
