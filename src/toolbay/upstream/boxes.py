@@ -6,6 +6,7 @@ writing and reading a small message.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Self, TypeAlias
@@ -36,7 +37,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._messages: deque[Incoming] = deque()
-        self._arrived = anyio.Event()
+        self._arrived = asyncio.Event()  # one that can be cleared: a new one for each message costs more than the rest
         self._taken = anyio.Event()
         self._over = False
 
@@ -70,7 +71,7 @@ class Inbox:
             if self._over:
                 raise anyio.EndOfStream
             self._taken.set()
-            self._arrived = anyio.Event()
+            self._arrived.clear()
             await self._arrived.wait()
         return self._messages.popleft()
 
