@@ -48,6 +48,7 @@ def arguments() -> argparse.Namespace:
     add("--big", action="append", default=[], metavar="TOOL=BYTES", help="answer with a text of so many characters")
     add("--endless", action="append", default=[], metavar="WHAT", help="begin to answer with a line that never ends")
     add("--bad-bytes", action="append", default=[], metavar="TOOL", help="answer with bytes in the text that are no UTF-8")
+    add("--put", type=Path, metavar="FILE", help='what FILE holds, in the place of each "?!" in an answer, as JSON that may be none')
     add("--other-id", action="append", default=[], metavar="TOOL=ID", help="answer under this id (JSON) first, then under the right one")
     add("--twice", action="append", default=[], metavar="TOOL", help="answer two times")
     add("--deaf-after", metavar="METHOD", help="after the answer to this method read nothing any more")
@@ -119,6 +120,8 @@ class Server:
         data = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
         if what in self.options.bad_bytes:
             data = data.replace(b"?!", b"\xff\xfe")
+        if self.options.put:
+            data = data.replace(b'"?!"', self.options.put.read_bytes())
         with self.writing:
             if what in {*self.cuts, *self.stalls, *self.options.endless} and self.first_time():
                 self.spoil(data, what)

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpcore2
 import httpx2
+from pydantic_core import from_json
 
 from toolbay._lenient import as_object, as_text
 from toolbay._redact import url as shown_url
@@ -21,6 +22,7 @@ from toolbay._text import clean, line
 from toolbay.errors import BlockedAddress, ConnectionLost, Refused, ServerError, ToolbayError
 from toolbay.types import Json
 from toolbay.upstream.ledger import CANCELLED, UNDER_WAY, Ledger
+from toolbay.upstream.messages import mended
 from toolbay.upstream.statuses import patience, refusal, refused_status
 
 BODY_LIMIT = 32 * 1024 * 1024
@@ -90,9 +92,9 @@ class _Withdrawn(Exception):
 def _reply(body: bytes) -> Json | None:
     """The JSON-RPC answer in a body; None where it is none."""
     try:
-        message = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
+        message = from_json(body)
+    except ValueError:
+        message = mended(body)
     is_one = isinstance(message, dict) and (isinstance(message.get("result"), dict) or isinstance(message.get("error"), dict))  # pyright: ignore[reportUnknownMemberType]
     return message if is_one else None  # pyright: ignore[reportUnknownVariableType]
 

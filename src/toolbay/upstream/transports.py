@@ -15,11 +15,11 @@ from typing import Any, Self, TypeAlias
 
 import anyio
 import httpx2
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
-from pydantic import ValidationError
-from pydantic_core import from_json
+from mcp_types import JSONRPCError, JSONRPCResponse
 
+from toolbay._aio import clock
 from toolbay._lenient import as_object
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.errors import ConnectionLost, HandshakeFailed, ServerError, ToolbayError
@@ -31,6 +31,7 @@ from toolbay.upstream.engine import Opening
 from toolbay.upstream.faults import Faults
 from toolbay.upstream.ledger import Ledger
 from toolbay.upstream.lines import Lines, LineTooLong, Ring
+from toolbay.upstream.messages import message
 from toolbay.upstream.process import Child
 from toolbay.upstream.sse import Streams as Sse
 from toolbay.upstream.streamable import Streams as Streamable
@@ -104,11 +105,11 @@ class Watched:
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             self._line.dead(None)
             raise
-        self._line.heard = anyio.current_time()
+        self._line.heard = clock()
         if isinstance(item, SessionMessage) and isinstance(item.message, (JSONRPCResponse, JSONRPCError)):
             # The SDK takes "7" for 7, as other clients do; what it hands to a caller must count as an answer here too.
             given = item.message.id
-            asked = self._ledger.answered(int(given) if isinstance(given, str) and given.isdecimal() else given)
+            asked = self._ledger.answered(coerce_request_id(given) if isinstance(given, str) else given)
             if not asked and not str(given).startswith(LISTEN):
                 self._opening.diagnostics.unasked += 1
                 _log.debug("%s: an answer that nobody waits for was dropped: it came too late, twice, or unasked", self._opening.name)
@@ -249,12 +250,12 @@ async def _read_lines(child: Child, inbox: Inbox, stray: Stray, ledger: Ledger, 
             try:
                 while True:
                     for text in lines.feed(await child.receive()):
-                        if (message := _parse(text)) is None:
+                        if (found := await message(text)) is None:
                             stray.add(text)
                             ledger.failed(_answers(text), ServerError(UNREADABLE, ran=True))
                         else:
                             stray.spoken = True
-                            await inbox.put(SessionMessage(message))
+                            await inbox.put(SessionMessage(found))
             except HandshakeFailed as error:
                 reason = error
             except LineTooLong as error:
@@ -268,22 +269,6 @@ async def _read_lines(child: Child, inbox: Inbox, stray: Stray, ledger: Ledger, 
     finally:
         inbox.end()
         line.dead(reason or ConnectionLost(child.describe_end()))
-
-
-def _parse(text: bytes) -> Any:
-    """The message in a line; None where there is none. The SDK's types would read the text once for each kind of message."""
-    try:
-        value = from_json(text)
-    except ValueError:
-        try:
-            # One invalid byte in a result must not lose the call that it belongs to.
-            value = from_json(text.decode("utf-8", "replace"))
-        except ValueError:
-            return None
-    try:
-        return jsonrpc_message_adapter.validate_python(value, by_name=False)
-    except ValidationError:
-        return None
 
 
 def _answers(text: bytes) -> object:

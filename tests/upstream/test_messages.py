@@ -1,0 +1,121 @@
+"""What of a text that the parser does not take is a message all the same: one bad place costs that place, and no list or result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_core import from_json
+
+from servers.raw_http import RawHttp, Step
+from support.connections import linked, raw
+from toolbay.upstream.messages import DEEPEST, LONGEST_NUMBER, MENDED_AT_MOST, mended, message
+
+pytestmark = pytest.mark.anyio
+
+HALF = b'"cut \\ud83d"'
+DEEP = b'{"x":' * 5_000 + b'"]}"' + b"}" * 5_000
+LONG = b"9" * 5_000
+PLACES = pytest.mark.parametrize("place", [HALF, DEEP, LONG], ids=["half of a character", "nested without end", "a number without end"])
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=20,
+)
+
+
+@given(values, st.booleans())
+def test_what_the_parser_takes_is_mended_to_itself(value: Any, escaped: bool) -> None:
+    """SCH-3: nothing is touched but what is in the way."""
+    data = json.dumps([value], ensure_ascii=escaped).encode()
+    assert mended(data) == from_json(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b'["\\ud83d", "\\ude00", "\\ud83d\\ude00", "\\\\ud83d", "\\n"]', ["\ufffd", "\ufffd", "\U0001f600", "\\ud83d", "\n"]),
+        (b'{"\\ud83d": 1}', {"\ufffd": 1}),
+        (b"[" + b"1" * LONGEST_NUMBER + b", 2, -1e" + b"3" * LONGEST_NUMBER + b"]", [None, 2, None]),
+        (b'["' + b"1" * LONGEST_NUMBER + b'"]', ["1" * LONGEST_NUMBER]),
+        (b'["\xff[[{", "]"]', ["\ufffd[[{", "]"]),
+        (b'\xef\xbb\xbf{"a": 1}', {"a": 1}),
+        (b'["unfinished', None),
+        (b"Server is listening [1", None),
+        (b"]" * 500, None),
+        (b"", None),
+    ],
+)
+def test_each_place_is_mended_by_itself(text: bytes, value: Any) -> None:
+    assert mended(text) == value
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_values_are_cut_below_their_deepest_level(extra: int) -> None:
+    """SCH-3: brackets in strings open nothing; what stands beside stays."""
+    levels = DEEPEST + extra - 1
+    found: Any = mended(b"[" * levels + b'["[[[[", "]"]' + b"]" * levels)
+    for _ in range(levels):
+        (found,) = found
+    assert found == (None if extra else ["[[[[", "]"])
+    assert mended(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b',"b":2}')["b"] == 2
+
+
+async def test_a_text_of_brackets_alone_holds_nobody_up() -> None:
+    """P9, I4: mending is bounded, and what is much of it is done beside everything else."""
+    with anyio.fail_after(20):
+        assert await message(b"[" * MENDED_AT_MOST) is None
+        assert await message(b'["\\' * (MENDED_AT_MOST // 3)) is None
+        assert await message(b"[" * (2 * MENDED_AT_MOST)) is None
+
+
+@PLACES
+async def test_a_bad_place_in_a_list_costs_that_place(tmp_path: Path, place: bytes) -> None:
+    """SCH-3: over pipes, where a list that cannot be read would cost the whole server."""
+    put, definitions = tmp_path / "put", tmp_path / "definitions"
+    put.write_bytes(place)
+    definitions.write_text(json.dumps({"note": {"inputSchema": {"type": "object", "properties": {"x": {"default": "?!"}}}}}))
+    async with linked(raw("--definitions", definitions, "--put", put)) as link:
+        assert link.state == "ready", link.connection.error
+        assert "echo" in link.tools
+        assert await link.call("echo", {"text": "good"}) == "good"
+
+
+async def test_a_text_that_was_cut_in_a_character_arrives(tmp_path: Path) -> None:
+    """P8: JavaScript writes half of an emoji as an escape of its own."""
+    put = tmp_path / "put"
+    put.write_bytes(HALF)
+    async with linked(raw("--put", put)) as link:
+        assert await link.call("echo", {"text": "?!"}) == "cut \ufffd"
+
+
+@PLACES
+@pytest.mark.parametrize("sse", [False, True], ids=["JSON", "events"])
+async def test_a_bad_place_in_an_answer_over_http_costs_that_place(place: bytes, sse: bool) -> None:
+    """SCH-3: the same in a body and in an event."""
+
+    def spoilt(reply: bytes) -> list[Any]:
+        reply = reply.replace(b'"content"', b'"structuredContent": {"x": ' + place + b'}, "content"')
+        kind, body = ("text/event-stream", b"data: " + reply + b"\n\n") if sse else ("application/json", reply)
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+        return [head.encode() + body]
+
+    async with RawHttp() as server, linked(server.entry) as link:
+        server.steps["echo"] = [Step(wire=spoilt)]
+        assert await link.call("echo", {"text": "good"}) == "good"
+
+
+@pytest.mark.parametrize(
+    "answer", ['"' + "7" * 5_000 + '"', "7" * 400, '"x"', "null", "[]"], ids=["text", "number", "word", "null", "list"]
+)
+async def test_an_answer_under_an_id_that_is_none_costs_nothing(answer: str) -> None:
+    """P11: whatever the id is, the session lives on and the call gets its own answer."""
+    async with linked(raw("--other-id", f"echo={answer}")) as link:
+        assert await link.call("echo", {"text": "good"}) == "good"
+        assert len(link.heard.states) == 2, "connecting, ready"
