@@ -121,6 +121,18 @@ async def test_while_the_new_one_comes_up_the_old_one_serves_as_the_new_filters_
         await eventually(lambda: len(made.fleet._berths._running) == 1, "the end of the two others")
 
 
+async def test_new_filters_while_the_new_one_comes_up_leave_the_old_one_the_way_that_it_was_made_with(tmp_path: Path) -> None:
+    """LIF-4, LIF-6: if the old one is lost it comes back as itself, and what it lists is not kept as the other's."""
+    async with RawHttp() as server, bay(tmp_path, s=version(server, 1)) as made:
+        server.steps["initialize"] = [Step(kind="silence")]
+        with anyio.move_on_after(0.3):
+            await made.apply(s=version(server, 2, startup_timeout=3600))
+        with anyio.move_on_after(0.3):
+            await made.apply(s=version(server, 2, startup_timeout=3600, disabled_tools=["note"]))
+        assert "mcp_s_note" not in made.registry.tools
+        assert made.fleet._berths.serving["s"].config.headers == {"X-Version": "1"}
+
+
 async def test_a_new_one_that_cannot_be_reached_takes_the_place_all_the_same(tmp_path: Path) -> None:
     """LIF-4, I6: what is shown is what the configuration says, not what was there before it."""
     async with RawHttp() as server, bay(tmp_path, s=version(server, 1)) as made:

@@ -92,7 +92,7 @@ class Berths:
             del self.serving[name]
         for name in (*steps.refilter, *steps.retry):
             for connection in self._all_of(name):
-                connection.config = wanted[name]
+                connection.config = refiltered(connection.config, wanted[name])
         for name in steps.start:
             self._open(name, wanted[name])
         for name in steps.retry:
