@@ -17,12 +17,10 @@ import anyio.abc
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.reconcile import Plan, refiltered
 from toolbay.upstream.connection import Connection
-from toolbay.upstream.state import State
+from toolbay.upstream.state import DOWN, State
 
 DRAIN = 30.0
 """Seconds in which calls on a connection that was replaced may finish."""
-_DOWN = frozenset({State.WAITING, State.PAUSED, State.FAILED, State.NEEDS_AUTH})
-"""States in which a reload tries at once."""
 
 _log = logging.getLogger("toolbay.fleet")
 
@@ -76,7 +74,7 @@ class Berths:
     @property
     def down(self) -> frozenset[str]:
         """Names whose server is not up and is not being connected at this moment."""
-        return frozenset(name for name, connection in {**self.serving, **self._coming}.items() if connection.state in _DOWN)
+        return frozenset(name for name, connection in {**self.serving, **self._coming}.items() if connection.state in DOWN)
 
     @property
     def changing(self) -> frozenset[str]:

@@ -28,7 +28,7 @@ from toolbay.upstream.failures import explain, pollution, went_away
 from toolbay.upstream.listing import Listing, Refresh
 from toolbay.upstream.pulse import while_it_speaks
 from toolbay.upstream.standing import Standing
-from toolbay.upstream.state import Happening, State
+from toolbay.upstream.state import DOWN, Happening, State
 from toolbay.upstream.turns import Turns
 
 CLOSE_TIMEOUT = 5.0
@@ -322,7 +322,7 @@ def _masked(info: ServerInfo, safe: Callable[[str], str]) -> ServerInfo:
 def _told(connection: Connection) -> ServerChanged:
     """The state as an event for people."""
     state, listing = connection.state, connection.listing
-    shown = connection.error if state in (State.FAILED, State.WAITING, State.PAUSED, State.NEEDS_AUTH) else None
+    shown = connection.error if state in DOWN else None
     return ServerChanged(
         server=connection.name,
         state=state.value,

@@ -15,9 +15,7 @@ from toolbay.config.models import RestartPolicy
 from toolbay.errors import AuthRequired, CallTimeout, ToolbayError
 from toolbay.upstream.breaker import Breaker
 from toolbay.upstream.failures import may_come_back, unavailable
-from toolbay.upstream.state import ABSENT, SETTLED, Happening, State, after
-
-_DOWN = frozenset({State.FAILED, State.NEEDS_AUTH, State.WAITING, State.PAUSED})
+from toolbay.upstream.state import ABSENT, DOWN, SETTLED, Happening, State, after
 
 
 class Standing:
@@ -75,7 +73,7 @@ class Standing:
 
         False where nothing has failed: then nothing follows.
         """
-        if self.state not in _DOWN:
+        if self.state not in DOWN:
             return False
         self._breaker.reset()
         self._tried = False

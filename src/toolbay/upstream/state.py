@@ -35,6 +35,9 @@ class Happening(StrEnum):
     STOP = "stop"
 
 
+DOWN = frozenset({State.WAITING, State.PAUSED, State.FAILED, State.NEEDS_AUTH})
+"""States of a server that is wanted, and could not be brought up or went away: `error` says why, and who asks starts it at once."""
+
 TABLE: dict[tuple[State, Happening], State] = {
     (State.IDLE, Happening.START): State.CONNECTING,
     (State.CONNECTING, Happening.CONNECTED): State.READY,
@@ -43,7 +46,7 @@ TABLE: dict[tuple[State, Happening], State] = {
     **{(state, Happening.GAVE_UP): State.FAILED for state in (State.CONNECTING, State.READY)},
     **{(state, Happening.AUTH_REQUIRED): State.NEEDS_AUTH for state in (State.CONNECTING, State.READY)},
     **{(state, Happening.RETRY_DUE): State.CONNECTING for state in (State.WAITING, State.PAUSED)},
-    **{(state, Happening.START): State.CONNECTING for state in (State.WAITING, State.PAUSED, State.FAILED, State.NEEDS_AUTH)},
+    **{(state, Happening.START): State.CONNECTING for state in DOWN},
     (State.NEEDS_AUTH, Happening.AUTHORIZED): State.CONNECTING,
     **{(state, Happening.STOP): State.CLOSED for state in State},
 }
@@ -52,7 +55,7 @@ ABSENT = frozenset({State.PAUSED, State.FAILED, State.NEEDS_AUTH, State.CLOSED})
 """States in which a server is not there and will not be in a moment: it offers nothing, and calls fail at once."""
 
 SETTLED = ABSENT | {State.READY}
-"""States in which nobody needs to wait any longer for a first result. See also `Connection.settled`."""
+"""States in which nobody needs to wait any longer for a first result. See also `Standing.settled`."""
 
 
 class IllegalHappening(Exception):
