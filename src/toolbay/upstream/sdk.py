@@ -22,6 +22,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp_types import HEADER_MISMATCH, METHOD_NOT_FOUND
 
+from toolbay._aio import clock
 from toolbay._lenient import as_object
 from toolbay._text import line as one_line
 from toolbay.errors import (
@@ -96,7 +97,7 @@ class Session:
         if self.died.is_set():
             raise self._lost(sent=False)
         _check(params)
-        began, left, rounds, learnt = anyio.current_time(), budget, 0, False
+        began, left, rounds, learnt = clock(), budget, 0, False
         while True:
             stamped, options = self._stamps.request(self._info, method, params)
             try:
@@ -134,11 +135,11 @@ class Session:
         on_progress, on_sent = told
         entry = self._ledger.open()
         options["request_id"] = entry.id
-        started = anyio.current_time()
+        started = clock()
         scope = anyio.CancelScope(deadline=started + budget.first)
 
         def written() -> None:
-            now = anyio.current_time()
+            now = clock()
             if now - started > AT_ONCE:
                 scope.deadline = min(now + budget.first, started + budget.ceiling)
             if on_sent is not None:
@@ -148,7 +149,7 @@ class Session:
 
         def progressed(progress: Progress) -> None:
             nonlocal flood
-            now = anyio.current_time()
+            now = clock()
             scope.deadline = min(now + budget.timeout, started + budget.ceiling)
             if on_progress is None:
                 return
@@ -175,7 +176,7 @@ class Session:
         # Only the scope's own cancellation gets here: a deadline, or a fault that was noted while no answer could come.
         if entry.fault is not None:
             raise self._told(entry.fault, entry)
-        waited = anyio.current_time() - started
+        waited = clock() - started
         raise CallTimeout(f"it gave no answer within {waited:.0f} s" if waited >= 1 else "it gave no answer in time", sent=entry.sent)
 
     def _judge(self, error: MCPError, entry: Entry) -> ToolbayError:
