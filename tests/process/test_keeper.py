@@ -150,11 +150,14 @@ async def test_p16_nothing_is_left_where_our_whole_program_is_killed(family: Fam
     env = {**os.environ, "PYTHONPATH": str(servers.ROOT / "src")}
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
         assert program.stdout is not None
-        assert program.stdout.readline() == b"ready\n"
-        tree = psutil.Process(program.pid).children(recursive=True)
-        assert len(tree) == len(ALL) + 2, "a keeper, the server, and what it started"
-        program.send_signal(number)
-        program.wait(30)
+        try:
+            assert program.stdout.readline() == b"ready\n"
+            tree = psutil.Process(program.pid).children(recursive=True)
+            assert len(tree) == len(ALL) + 2, "a keeper, the server, and what it started"
+            program.send_signal(number)
+            program.wait(30)
+        finally:
+            program.kill()
     wait_until(lambda: not [process for process in tree if process.is_running() and alive(process.pid)], f"the end of {tree}", SECONDS)
     assert not family.living
 

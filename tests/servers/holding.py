@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -22,4 +23,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    # A shell starts what runs in its background with Ctrl-C ignored, and the whole test run hands that on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     anyio.run(main)
