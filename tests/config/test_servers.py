@@ -305,6 +305,23 @@ def test_null_is_the_default() -> None:
     assert valid(entry) == valid({"command": "x"})
 
 
+@pytest.mark.parametrize("value", ["canary-1\n", " canary-1", "canary\r\nX-Other: 1", "c\u00e4nary", "canary\x00"])
+def test_a_header_that_cannot_be_sent_is_told_without_its_value(value: str) -> None:
+    """CFG-5, CFG-6: a token that was read from a file often ends in a line break; no server is asked with half of it."""
+    said = reason({"url": "http://h", "headers": {"X-Key": "${KEY}"}}, environ={"KEY": value})
+    assert said == (
+        'Server "s" has a key `headers` that must have values that are one line of ASCII without spaces around it, '
+        "and that of X-Key is none."
+    )
+
+
+def test_what_a_request_can_carry_is_a_header() -> None:
+    """CFG-2: names are tokens; a value may be empty and hold spaces and tabs."""
+    assert valid({"url": "http://h", "headers": {"X_a.b": "a \tb", "X-Empty": ""}}).headers == {"X_a.b": "a \tb", "X-Empty": ""}
+    assert 'not "X Key:"' in reason({"url": "http://h", "headers": {"X Key:": "v"}})
+    assert "letters, digits and hyphens" in reason({"url": "http://h", "headers": {"": "v"}})
+
+
 def test_another_clients_reference_in_a_value_is_told() -> None:
     """CFG-5: what others replace goes out as it is here; silence would hide that."""
     found = read({"url": "http://h", "headers": {"Authorization": "Bearer $GH_PAT", "X": "{env:K}", "Y": "%KEY%", "Z": "100%"}})

@@ -6,14 +6,17 @@ default and why stands beneath it, and is what editors show.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+from toolbay._text import line
 
 
 class Section(BaseModel):
@@ -74,6 +77,20 @@ class Limits(Section):
     """How many processes, itself among them; the default stops what multiplies without end. 0: any number."""
 
 
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
+
+
+def _sendable(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """What a request can carry (RFC 9110, 5.1 and 5.5). A variable that was read from a file often ends in a line break."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"must have names of letters, digits and hyphens, not {line(json.dumps(name), 60)}")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"must have values that are one line of ASCII without spaces around it, and that of {name} is none")
+    return headers
+
+
 class ServerConfig(Section):
     """One MCP server. `type` has been inferred and references have been resolved by the loader."""
 
@@ -93,7 +110,7 @@ class ServerConfig(Section):
     """stdio: the folder it runs in. Default: ours."""
     url: str = ""
     """sse, streamableHttp: the address."""
-    headers: Mapping[str, str] = Field(default_factory=dict[str, str])
+    headers: Annotated[Mapping[str, str], AfterValidator(_sendable)] = Field(default_factory=dict[str, str])
     """sse, streamableHttp: headers of every request."""
     tool_timeout: float = Field(default=30.0, gt=0)
     """Seconds that a call may take, from the moment it is sent."""
