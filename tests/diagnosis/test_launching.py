@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diagnosis.patients import errors, program, the_error
+from diagnosis.patients import errors, only, program, the_error
 from support.servers import config, stdio
 from toolbay.diagnosis import programs
 from toolbay.diagnosis.findings import Finding, Level, Notes
@@ -128,6 +128,12 @@ async def test_a_file_that_is_not_executable_says_how_it_can_be(place: Place) ->
     assert "not executable" in finding.why
     assert f"chmod +x {file}" in finding.mend
     assert "`command: python3`" in finding.mend
+
+
+@pytest.mark.parametrize("command", ["x" * 5000, f"/{'x' * 5000}"])
+async def test_a_name_that_the_system_refuses_to_look_for_ends_no_examination(command: str) -> None:
+    """TRA-8: of a whole configuration one entry may be anything; the start itself says what the system says."""
+    assert "could not be started" in the_error(await only(stdio(command))).what
 
 
 async def test_a_folder_is_no_command(place: Place) -> None:

@@ -66,7 +66,10 @@ async def examine(config: ServerConfig, environ: Mapping[str, str], notes: Notes
     """Put into `notes` what is wrong with the command of a stdio server."""
     look = _Look(config=config, environ=environ, child=environment(config, environ, windows=os.name == "nt"), notes=notes)
     # Folders of programs may be many and slow, and the event loop has starts to time.
-    node = await anyio.to_thread.run_sync(_look_around, look)
+    try:
+        node = await anyio.to_thread.run_sync(_look_around, look)
+    except OSError:
+        return  # what the system cannot even look at, such as a name that is too long, ends the start as well, which says why
     if node is not None:
         await _look_at_version(look, node)
 
