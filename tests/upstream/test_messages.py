@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from hypothesis import strategies as st
 from pydantic_core import from_json
 
 from servers.raw_http import RawHttp, Step
+from servers.raw_sse import RawSse
 from support.connections import linked, raw
+from toolbay.errors import BadCall
 from toolbay.upstream.messages import DEEPEST, LONGEST_NUMBER, MENDED_AT_MOST, mended, message
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +32,18 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=20,
 )
+
+
+@asynccontextmanager
+async def served_over(transport: str) -> AsyncGenerator[Any]:
+    if transport == "stdio":
+        yield raw()
+    elif transport == "http":
+        async with RawHttp() as server:
+            yield server.entry
+    else:
+        async with RawSse().running() as events:
+            yield {"type": "sse", "url": f"{events.url}/sse", "ssrfWhitelist": ["127.0.0.0/8"]}
 
 
 @given(values, st.booleans())
@@ -119,3 +135,17 @@ async def test_an_answer_under_an_id_that_is_none_costs_nothing(answer: str) -> 
     async with linked(raw("--other-id", f"echo={answer}")) as link:
         assert await link.call("echo", {"text": "good"}) == "good"
         assert len(link.heard.states) == 2, "connecting, ready"
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
+async def test_arguments_that_cannot_be_written_cost_their_call(transport: str) -> None:
+    """CAL-6: they are not sent, and whatever else is under way on that connection goes on."""
+    deep: Any = 1
+    for _ in range(400):
+        deep = {"x": deep}
+    async with served_over(transport) as entry, linked(entry) as link:
+        refused = await link.outcome("echo", {"text": "hello", "x": deep})
+        assert isinstance(refused, BadCall), refused
+        assert "nothing was sent" in str(refused)
+        assert await link.call("echo", {"text": "good"}) == "good"
+        assert link.heard.states == ["connecting", "ready"]

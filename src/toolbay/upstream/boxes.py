@@ -17,6 +17,7 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from toolbay.errors import BadCall, ConnectionLost, ToolbayError
 from toolbay.upstream.ledger import CANCELLED, Ledger
+from toolbay.upstream.messages import encoded
 from toolbay.upstream.pipes import NothingTaken
 from toolbay.upstream.process import Child
 
@@ -172,9 +173,9 @@ class Outbox:
             if cancelled is not None and self._ledger.withdraw(cancelled):
                 return None  # of a request that the server never saw
         try:
-            return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-        except (ValueError, TypeError) as error:
-            self._ledger.failed(request_id, BadCall(f"it cannot be written as JSON ({type(error).__name__}); nothing was sent"))
+            return encoded(message) + b"\n"
+        except BadCall as error:
+            self._ledger.failed(request_id, error)
             return None
 
     async def _end_of_input(self) -> None:

@@ -1,4 +1,4 @@
-"""The message in a text that came from a server, as far as there is one.
+"""Messages as text, and the message in a text that came from a server, as far as there is one.
 
 Some texts are JSON that the parser does not take, and one such place would cost a whole list or result: half of a character
 (`"\\ud83d"`, which cutting a text in JavaScript leaves), values nested without end, numbers without end, bytes that are no UTF-8.
@@ -10,10 +10,11 @@ import re
 from typing import Any, Final
 
 from mcp_types import jsonrpc_message_adapter
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from toolbay._weight import aside
+from toolbay.errors import BadCall
 
 DEEPEST: Final = 150
 """Levels of a value; what lies deeper is taken as null. The parser ends at 200, and the deepest schema seen has 30."""
@@ -28,6 +29,18 @@ _BOM = b"\xef\xbb\xbf"
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]|[-+.0-9eE]{%d,}' % LONGEST_NUMBER, re.DOTALL)
 _HALVES = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 """Escapes in a string. The group is half of a character: a surrogate that no other half follows."""
+
+
+def encoded(ours: BaseModel) -> bytes:
+    """A message of ours as JSON.
+
+    Raises:
+        BadCall: it cannot be written. What else can be wrong with arguments is refused before they get here.
+    """
+    try:
+        return ours.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    except (ValueError, TypeError, RecursionError):
+        raise BadCall("its arguments cannot be written as JSON, probably since they are nested too deeply; nothing was sent") from None
 
 
 async def message(text: bytes | str) -> Any:

@@ -17,15 +17,16 @@ import anyio
 import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
-from pydantic import ValidationError
+from mcp_types import JSONRPCRequest
 
 from toolbay._redact import url as shown_url
-from toolbay.errors import BlockedAddress, ConnectionFailed, ConnectionLost, HandshakeFailed, ServerError, ToolbayError
+from toolbay.errors import BadCall, BlockedAddress, ConnectionFailed, ConnectionLost, HandshakeFailed, ServerError, ToolbayError
 from toolbay.net import http
 from toolbay.net.guard import within
 from toolbay.upstream.faults import ERROR_BODY_LIMIT, TooLarge, read
 from toolbay.upstream.ledger import Ledger
+from toolbay.upstream.messages import encoded
+from toolbay.upstream.messages import message as message_in
 from toolbay.upstream.statuses import refused_status
 from toolbay.upstream.streams import EVENT_LIMIT, EVENT_STREAM, ORDER_PATIENCE, UNREADABLE, Events, events, kind, sent
 
@@ -92,8 +93,8 @@ class Streams:
         async with incoming:
             try:
                 async for event in stream:
-                    if event.event == "message" and event.data and (message := self._parsed(event.data)) is not None:
-                        await incoming.send(SessionMessage(message))
+                    if event.event == "message" and event.data and (found := await self._parsed(event.data)) is not None:
+                        await incoming.send(SessionMessage(found))
             except httpx2.SSEError:
                 # Whose answer it was stands in what was not read.
                 reason = ConnectionLost(f"{shown_url(url)} sent an answer that is larger than {EVENT_LIMIT // 1024 // 1024} MB")
@@ -103,15 +104,13 @@ class Streams:
                 return  # nobody reads any more
             self.on_dead(reason)
 
-    def _parsed(self, data: str) -> Any:
+    async def _parsed(self, data: str) -> Any:
         """A message; what is none costs the call that it seems to answer."""
-        try:
-            return jsonrpc_message_adapter.validate_json(data, by_name=False)
-        except ValidationError:
-            pass
+        if (found := await message_in(data)) is not None:
+            return found
         try:
             known = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             known = None
         if isinstance(known, dict):
             self.ledger.failed(known.get("id"), ServerError(UNREADABLE, ran=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
@@ -121,7 +120,11 @@ class Streams:
         async with outgoing, anyio.create_task_group() as group:
             async for item in outgoing:
                 message = item.message
-                content = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+                try:
+                    content = encoded(message)
+                except BadCall as error:
+                    self.ledger.failed(getattr(message, "id", None), error)
+                    continue
                 if isinstance(message, JSONRPCRequest):
                     group.start_soon(self._post, content, endpoint, message.id, name="sse: post")
                 else:

@@ -27,16 +27,16 @@ from mcp_types import (
     JSONRPCError,
     JSONRPCRequest,
     JSONRPCResponse,
-    jsonrpc_message_adapter,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from toolbay._lenient import as_object
 from toolbay._redact import url as shown_url
-from toolbay.errors import BlockedAddress, ServerError, ToolbayError
+from toolbay.errors import BadCall, BlockedAddress, ServerError, ToolbayError
 from toolbay.upstream.faults import BODY_LIMIT, ERROR_BODY_LIMIT, TooLarge, read
 from toolbay.upstream.ledger import CANCELLED, UNDER_WAY, Entry, Ledger
+from toolbay.upstream.messages import encoded
+from toolbay.upstream.messages import message as message_in
 from toolbay.upstream.streams import EVENT_LIMIT, EVENT_STREAM, ORDER_PATIENCE, UNREADABLE, events, kind, sent
 
 SESSION_ID = "mcp-session-id"
@@ -128,7 +128,11 @@ class Streams:
             async for item in outgoing:
                 message = item.message
                 headers = self._stamped(item)
-                content = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+                try:
+                    content = encoded(message)
+                except BadCall as error:
+                    self.ledger.failed(getattr(message, "id", None), error)
+                    continue
                 if isinstance(message, JSONRPCRequest):
                     group.start_soon(self._request, message, content, headers, incoming, name="http: request")
                     continue
@@ -215,8 +219,8 @@ class Streams:
         if response.status_code >= 300:
             raise ServerError(f"{shown_url(self.url)} answered HTTP {response.status_code}", code=response.status_code, ran=None)
         try:
-            found = jsonrpc_message_adapter.validate_json(await read(response, BODY_LIMIT), by_name=False)
-        except (ValidationError, TooLarge, httpx2.HTTPError):
+            found = await message_in(await read(response, BODY_LIMIT))
+        except (TooLarge, httpx2.HTTPError):
             found = None
         if not isinstance(found, JSONRPCResponse | JSONRPCError):
             raise ServerError(UNREADABLE, ran=True)
@@ -233,7 +237,7 @@ class Streams:
             async with aclosing(events(response, EVENT_LIMIT)) as stream:
                 async for event in stream:
                     position.see(event)
-                    found = self._message(event, message.id, position)
+                    found = await self._message(event, message.id, position)
                     if isinstance(found, JSONRPCResponse | JSONRPCError):
                         await deliver(found)
                         return True
@@ -248,16 +252,15 @@ class Streams:
             _log.debug("an event stream of %s: %s", shown_url(self.url), error)
         return False
 
-    def _message(self, event: httpx2.ServerSentEvent, request_id: object, position: _Position) -> Any:
+    async def _message(self, event: httpx2.ServerSentEvent, request_id: object, position: _Position) -> Any:
         """The message in an event; None for what is none, or the answer to somebody else. Raises ServerError."""
         if event.event != "message" or not event.data:
             return None
-        try:
-            found = jsonrpc_message_adapter.validate_json(event.data, by_name=False)
-        except ValidationError:
+        found = await message_in(event.data)
+        if found is None:
             position.unreadable = True
             if _id_of(event.data) == str(request_id):
-                raise ServerError(UNREADABLE, ran=True) from None
+                raise ServerError(UNREADABLE, ran=True)
             return None
         if isinstance(found, JSONRPCResponse | JSONRPCError) and str(found.id) not in (str(request_id), "None"):
             _log.debug("%s answered a request that nobody made on this stream", shown_url(self.url))
@@ -319,10 +322,7 @@ class Streams:
         async with aclosing(events(response, EVENT_LIMIT)) as stream:
             async for event in stream:
                 position.see(event)
-                try:
-                    found = jsonrpc_message_adapter.validate_json(event.data, by_name=False) if event.event == "message" else None
-                except ValidationError:
-                    found = None
+                found = await message_in(event.data) if event.event == "message" else None
                 # An answer has no business here: whoever asked for it listens elsewhere.
                 if found is not None and not isinstance(found, JSONRPCResponse | JSONRPCError):
                     await incoming.send(SessionMessage(found))
