@@ -79,6 +79,18 @@ async def test_h1_a_slow_name_holds_up_nobody(names: Names) -> None:
 
 
 @ERAS
+async def test_h1_a_name_that_comes_to_lead_inside_is_not_followed_there(era: Era, names: Names) -> None:
+    """H1: DNS answers with a closed address in the middle of a session: nothing is sent, and the address is said."""
+    async with RawHttp(era=era) as server, web("H1", "DNS leads inside", server, url=server.at(NAME), toolTimeout=1.5) as bay:
+        await bay.well("note")
+        names.of[NAME] = ["127.0.0.1", "10.0.0.1"]
+        server.hang_up()
+        bay.told(await bay.call("note"), Outcome.NOT_EXECUTED, r"10\.0\.0\.1, a private address")
+        await bay.reaches("failed")
+        assert calls(server) == 1
+
+
+@ERAS
 async def test_h2_a_server_that_is_down_is_waited_for_within_the_deadline(era: Era) -> None:
     """H2: refused: not executed, told with its reason; it is back as soon as it listens."""
     async with RawHttp(era=era) as server, web("H2", "refused", server, toolTimeout=1.5) as bay:
@@ -245,19 +257,19 @@ async def test_h12_a_redirect_is_followed_within_the_origin_and_never_out_of_it(
     async with RawHttp() as elsewhere, RawHttp(era=era) as server:
         target = elsewhere.url
         forms = {
-            "cross origin": Form(redirect(307, target), Outcome.UNKNOWN, rf"redirects to http://127\.0\.0\.1:{elsewhere.port}"),
-            "another host": Form(redirect(308, "https://evil.example/mcp"), Outcome.UNKNOWN, r"redirects to https://evil\.example"),
-            "metadata": Form(redirect(307, "http://169.254.169.254/latest"), Outcome.UNKNOWN, r"169\.254\.169\.254"),
+            "cross origin": Form(redirect(307, target), Outcome.NOT_EXECUTED, rf"redirects to http://127\.0\.0\.1:{elsewhere.port}"),
+            "another host": Form(redirect(308, "https://evil.example/mcp"), Outcome.NOT_EXECUTED, r"redirects to https://evil\.example"),
+            "metadata": Form(redirect(307, "http://169.254.169.254/latest"), Outcome.NOT_EXECUTED, r"169\.254\.169\.254"),
             "303": Form(redirect(303, "/mcp"), Outcome.UNKNOWN, r"lose the message"),
             "302": Form(redirect(302, "/mcp"), Outcome.UNKNOWN, r"lose the message"),
-            "user info": Form(redirect(307, f"http://me:word@127.0.0.1:{server.port}/mcp"), Outcome.UNKNOWN, r"user name or password"),
-            "another scheme": Form(redirect(307, "file:///etc/passwd"), Outcome.UNKNOWN, r"no http or https|redirects to"),
+            "user info": Form(redirect(307, f"http://me:word@127.0.0.1:{server.port}/mcp"), Outcome.NOT_EXECUTED, r"user name or password"),
+            "another scheme": Form(redirect(307, "file:///etc/passwd"), Outcome.NOT_EXECUTED, r"no http or https|redirects to"),
             "nowhere": Form(redirect(304, ""), Outcome.UNKNOWN, r"HTTP 304"),
         }
         async with web("H12", f"redirects: {', '.join(forms)}, loop", server) as bay:
             await suffer(bay, server, forms)
             server.steps["note"] = [redirect(307, "/mcp")]
-            bay.told(await bay.call("note"), Outcome.UNKNOWN, "redirects more than")
+            bay.told(await bay.call("note"), Outcome.NOT_EXECUTED, "redirects more than")
             assert calls(server) < 30
             server.steps["note"] = [redirect(308, "/mcp?again"), Step(effect=True)]
             await bay.well("note")
@@ -272,7 +284,7 @@ async def test_h12_a_server_that_sends_everybody_elsewhere_is_not_followed(era: 
         server.steps["server/discover"] = server.steps["initialize"] = [redirect(307, elsewhere.url)]
         async with web("H12", "a redirect from the start", server) as bay:
             assert f"redirects to http://127.0.0.1:{elsewhere.port}" in bay.error(), bay.error()
-            assert bay.state() != "ready"
+            assert bay.state() == "failed"
             result, took = await timed(lambda: bay.call("note"))
             assert (result.outcome, took < AT_ONCE) == (Outcome.NOT_EXECUTED, True)
             assert elsewhere.connections == 0
@@ -286,7 +298,7 @@ async def test_h12_https_is_not_left_for_http(names: Names, certificates: Certif
         web("H12", "a downgrade", server, url=server.at(NAME)) as bay,
     ):
         server.steps["note"] = [redirect(307, plain.at(NAME)), Step(effect=True)]
-        bay.told(await bay.call("note"), Outcome.UNKNOWN, rf"redirects to http://{NAME}")
+        bay.told(await bay.call("note"), Outcome.NOT_EXECUTED, rf"redirects to http://{NAME}")
         await bay.well("note")
         assert (plain.connections, names.asked[NAME]) == (0, names.asked[NAME])
 

@@ -337,3 +337,18 @@ async def test_h4_a_post_of_the_old_transport_that_is_denied_is_told_to_the_whol
         await bay.start()
         await bay.reaches("ready")
         await bay.well("note")
+
+
+async def test_h12_messages_of_the_old_transport_follow_no_redirect_out_of_their_origin() -> None:
+    """H12: refused at once, the other origin is named and sees nothing; the stream lives on."""
+    elsewhere, server = RawSse(), RawSse()
+    server.endpoint, server.redirect = "/old", "/messages"
+    async with elsewhere.running(), sse("H12", "a redirect of a POST", server) as bay:
+        await bay.well("note")
+        server.redirect = elsewhere.url + "/messages"
+        result, took = await timed(lambda: bay.call("note"))
+        bay.told(result, Outcome.NOT_EXECUTED, f"redirects to {elsewhere.url}, another origin")
+        assert took < AT_ONCE
+        server.redirect = "/messages"
+        await bay.well("note")
+        assert (server.opened, elsewhere.posts, elsewhere.opened) == (1, [], 0)

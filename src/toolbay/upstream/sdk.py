@@ -45,6 +45,7 @@ from toolbay.upstream.logs import quiet
 from toolbay.upstream.process import Child
 from toolbay.upstream.stamps import Stamps
 from toolbay.upstream.statuses import REJECTED
+from toolbay.upstream.streams import NotFollowed
 from toolbay.upstream.subscription import Subscription
 from toolbay.upstream.transports import Line, connect
 
@@ -190,13 +191,12 @@ class Session:
         return _refusal(error, self._opening.safe)
 
     def _told(self, fault: ToolbayError, entry: Entry) -> ToolbayError:
-        if isinstance(fault, ConnectionFailed) and self._info.protocol and not isinstance(fault, AuthRequired):
+        if isinstance(fault, NotFollowed) and self._info.protocol:
+            return ServerError(str(fault), code=fault.status, ran=fault.ran)
+        if isinstance(fault, ConnectionFailed | BlockedAddress) and self._info.protocol and not isinstance(fault, AuthRequired):
             return ConnectionLost(str(fault), server=self._opening.name, sent=False)
         if isinstance(fault, ConnectionLost):
             return ConnectionLost(str(fault), server=self._opening.name, sent=entry.sent)
-        if isinstance(fault, BlockedAddress) and self._info.protocol and entry.sent:
-            # A redirect that is not followed: whether the call was taken before, nobody knows.
-            return ServerError(str(fault), ran=None)
         return fault
 
     def _lost(self, *, sent: bool) -> ConnectionLost | ConnectionFailed:

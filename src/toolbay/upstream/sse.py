@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest
 
 from toolbay._redact import url as shown_url
-from toolbay.errors import BadCall, BlockedAddress, ConnectionFailed, ConnectionLost, HandshakeFailed, ServerError, ToolbayError
+from toolbay.errors import BadCall, ConnectionFailed, ConnectionLost, HandshakeFailed, ServerError, ToolbayError
 from toolbay.net import http
 from toolbay.net.guard import within
 from toolbay.upstream.faults import ERROR_BODY_LIMIT, TooLarge, read
@@ -28,7 +28,7 @@ from toolbay.upstream.ledger import Ledger
 from toolbay.upstream.messages import encoded
 from toolbay.upstream.messages import message as message_in
 from toolbay.upstream.statuses import refused_status
-from toolbay.upstream.streams import EVENT_LIMIT, EVENT_STREAM, ORDER_PATIENCE, UNREADABLE, Events, events, kind, sent
+from toolbay.upstream.streams import EVENT_LIMIT, EVENT_STREAM, ORDER_PATIENCE, UNREADABLE, Events, NotFollowed, events, kind, sent
 
 _log = logging.getLogger("toolbay.upstream")
 
@@ -141,5 +141,5 @@ class Streams:
                 await read(response, ERROR_BODY_LIMIT)
         except (ToolbayError, httpx2.HTTPError, TooLarge) as error:
             _log.debug("a message to %s: %s", shown_url(endpoint), error)
-            if isinstance(error, BlockedAddress):
+            if isinstance(error, NotFollowed):
                 self.ledger.failed(request_id, error)

@@ -205,10 +205,6 @@ class Streams:
                 done = await self._resume(message, position, to)
             if not done and position.unreadable:
                 raise ServerError(UNREADABLE, ran=True)
-        except BlockedAddress as error:
-            # A redirect that is not followed: by 307 and 308 nothing was done yet, of the others nobody knows.
-            _fail(entry, ServerError(str(error), ran=None))
-            return False
         except ToolbayError as error:
             _fail(entry, error)
             return False

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import httpx2
 
+from toolbay.errors import BlockedAddress
 from toolbay.net import http
 from toolbay.net.guard import check_redirect
 from toolbay.upstream.faults import unreachable
@@ -22,12 +23,25 @@ UNREADABLE = "its answer is no JSON-RPC message and could not be read; the call 
 Events: TypeAlias = AsyncGenerator[httpx2.ServerSentEvent]
 
 
+class NotFollowed(BlockedAddress):
+    """A redirect that the policy refused. `ran` as in `ServerError`: 307 and 308 say that the request belongs elsewhere as it is."""
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def ran(self) -> bool | None:
+        return False if self.status in (307, 308) else None
+
+
 @asynccontextmanager
 async def sent(client: httpx2.AsyncClient, method: str, url: str, **more: Any) -> AsyncGenerator[httpx2.Response]:
     """The answer to a request; redirects are followed within the origin.
 
     Raises:
-        BlockedAddress: a redirect that is not followed.
+        NotFollowed: a redirect that leads out of its origin, in a circle, or loses the message.
+        BlockedAddress: the address itself is closed.
         ConnectionFailed: the address could not be reached.
     """
     here, followed = http.target(url), 0
@@ -42,8 +56,11 @@ async def sent(client: httpx2.AsyncClient, method: str, url: str, **more: Any) -
                 yield response
                 return
             url = str(response.next_request.url)
-            there = http.target(url)
-            check_redirect(here, there, followed=followed, same_method=response.next_request.method == method)
+            try:
+                there = http.target(url)
+                check_redirect(here, there, followed=followed, same_method=response.next_request.method == method)
+            except BlockedAddress as error:
+                raise NotFollowed(str(error), status=response.status_code) from None
             here, followed = there, followed + 1
         finally:
             await response.aclose()
