@@ -61,7 +61,7 @@ async def test_a_call_to_a_server_that_was_dead_before_the_first_byte_is_sent_to
 
 async def test_a_server_that_closes_its_input_has_provably_not_got_the_call() -> None:
     """P5: the pipe takes no byte; the call is tried once more, and its caller is told that it has not run."""
-    async with case("P5", "closes its input", raw("--close-stdin-after", "tools/list")) as bay:
+    async with case("P5", "closes its input", raw("--close-stdin-at", "tools/list")) as bay:
         bay.told(await bay.call("note"), Outcome.NOT_EXECUTED, "closed its input")
         assert not bay.effects()["note"]
 

@@ -52,7 +52,7 @@ def arguments() -> argparse.Namespace:
     add("--other-id", action="append", default=[], metavar="TOOL=ID", help="answer under this id (JSON) first, then under the right one")
     add("--twice", action="append", default=[], metavar="TOOL", help="answer two times")
     add("--deaf-after", metavar="METHOD", help="after the answer to this method read nothing any more")
-    add("--close-stdin-after", metavar="METHOD", help="after the answer to this method close the input")
+    add("--close-stdin-at", metavar="METHOD", help="close the input right before the answer to this method")
     add("--greet", type=int, default=0, metavar="BYTES", help="so many bytes of text lines before the first answer")
     add("--flood-stderr", type=int, default=0, metavar="BYTES", help="so many bytes to standard error at the start of every call")
     add("--binary-stderr", action="store_true", help="what goes to standard error are random bytes without line ends")
@@ -183,12 +183,13 @@ class Server:
                 continue
             if method in self.options.die_before and self.first_time():
                 os._exit(7)
+            if method == self.options.close_stdin_at:
+                os.close(0)
             if "id" in message:
                 self.request(message["id"], method, message.get("params") or {})
                 if method == self.options.deaf_after:
                     time.sleep(FOREVER)
-                if method == self.options.close_stdin_after:
-                    os.close(0)
+                if method == self.options.close_stdin_at:
                     time.sleep(FOREVER)
             elif method == "notifications/cancelled":
                 self.cancelled.setdefault(message["params"]["requestId"], threading.Event()).set()

@@ -49,7 +49,7 @@ _log = logging.getLogger("toolbay.upstream")
 class Child:
     """A running child. Made by `spawn`."""
 
-    def __init__(self, process: anyio.abc.Process, launch: Launch, hold: Hold, given: Input | None) -> None:
+    def __init__(self, process: anyio.abc.Process, launch: Launch, hold: Hold, given: Input | None = None) -> None:
         self._process = process  # whose pipes these are; not always the server itself
         self._input = given  # None on Windows, where the loop's own pipe is used
         self._hold = hold
