@@ -279,6 +279,20 @@ async def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
         assert len(made.reloads) == 5
 
 
+async def test_a_file_that_is_made_only_later_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CFG-1, LIF-5: who begins without a configuration adds the first server while the program runs."""
+    made = Running(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    app = made.app = App(load(environ=made.environ), open_engine=in_memory(made.servers), environ=made.environ)
+    with anyio.fail_after(30), app.events.listen(made.hear):
+        async with app, app.watch():
+            assert (await app.reload(), made.names) == (Reloaded(), [])
+            made.write(a=server())
+            assert (await made.reloaded(2)).added == ("a",)
+            made.write(b=server())
+            assert (await made.reloaded(3)).removed == ("a",)
+
+
 async def test_the_files_that_belong_to_it_are_followed_too(tmp_path: Path) -> None:
     """LIF-5: an `envFile`, also one that was missing, and the lock."""
     one, two = tmp_path / "one.env", tmp_path / "two.env"

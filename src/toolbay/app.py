@@ -130,7 +130,6 @@ class App:
         )
         self.bus: Bus = options.get("bus") or LocalBus()
         self._reloads = Reloads(read=self._read, apply=self._apply, events=self.events)
-        self._searched = False
         self._entered_in: int | None = None
         self._stack = AsyncExitStack()
 
@@ -141,9 +140,7 @@ class App:
         Raises:
             ConfigError: the file is not there or does not parse.
         """
-        app = cls(load_config(None if path is None else Path(path), environ=options.get("environ")), **options)
-        app._searched = path is None
-        return app
+        return cls(load_config(None if path is None else Path(path), environ=options.get("environ")), **options)
 
     async def __aenter__(self) -> Self:
         self._entered_in = _entering(self._entered_in)
@@ -206,7 +203,7 @@ class App:
 
     def _read(self) -> Config:
         """What the file says now; called in a thread."""
-        if self.config.path is None and not self._searched:
+        if self.config.path is None and not self.config.searched:
             raise ConfigError(
                 "This App was given its configuration by its program and has no file to read again: give reload() the new one."
             )

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
-from toolbay.config import fields, servers, syntax
+from toolbay.config import fields, reading, servers, syntax
 from toolbay.config.models import AgentConfig, Config, InvalidServer, Problem, Section, ServerConfig, ToolsConfig
-from toolbay.config.places import digest, eclipsed, expanded, find
+from toolbay.config.places import digest, eclipsed, expanded, find, searched
 from toolbay.errors import ConfigError
 
 SERVER_PLACES = (("tools", "mcpServers"), ("tools", "mcp_servers"), ("mcpServers",), ("mcp_servers",), ("servers",))
@@ -31,9 +31,9 @@ def load(path: Path | None = None, *, environ: Mapping[str, str] | None = None, 
     named = str(path) if path is not None else environ.get("TOOLBAY_CONFIG", "")
     chosen = cwd / expanded(named, environ) if named else find(cwd, environ)
     if chosen is None:
-        return Config()
+        return Config(searched=True, files=dict.fromkeys(searched(cwd, environ), ""))
     try:
-        data = chosen.read_bytes()
+        data = reading.read(chosen)
     except FileNotFoundError:
         said = "It was named on the command line or in code" if path is not None else "TOOLBAY_CONFIG names it"
         raise ConfigError(f"The configuration {chosen} does not exist. {said}: create it, or name another.") from None

@@ -255,6 +255,8 @@ class Config(Section):
     path: Path | None = Field(default=None, exclude=True)
     problems: tuple[Problem, ...] = Field(default=(), exclude=True)
     files: Mapping[Path, str] = Field(default_factory=dict[Path, str], exclude=True, repr=False)
-    """The files that it was read from, with what stands for their content (`places.digest`)."""
+    """The files that it was read from, or looked for in, with what stands for their content (`places.digest`)."""
+    searched: bool = Field(default=False, exclude=True)
+    """Whether a file was looked for and none was found: reading it again looks again."""
     secrets: frozenset[str] = Field(default=frozenset[str](), exclude=True, repr=False)
     """Values that came from references, `env` and `headers`: masked wherever text leaves us."""

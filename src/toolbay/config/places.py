@@ -44,11 +44,12 @@ def data_home(environ: Mapping[str, str]) -> Path:
 
 def find(cwd: Path, environ: Mapping[str, str]) -> Path | None:
     """The configuration file of this working directory, else the user's, else None (CFG-1)."""
-    for folder in (cwd, home(environ)):
-        for name in FILE_NAMES:
-            if (folder / name).is_file():
-                return folder / name
-    return None
+    return next((path for path in searched(cwd, environ) if path.is_file()), None)
+
+
+def searched(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
+    """Where a configuration file is looked for, in this order."""
+    return [folder / name for folder in (cwd, home(environ)) for name in FILE_NAMES]
 
 
 def eclipsed(path: Path) -> list[Path]:
