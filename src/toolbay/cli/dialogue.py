@@ -16,7 +16,7 @@ from toolbay.cli.lines import overheard
 from toolbay.cli.running import moving
 from toolbay.cli.stopping import caught
 from toolbay.cli.terminal import DIM, YELLOW, one_line, plural
-from toolbay.cli.views import CallsView, ReloadsView
+from toolbay.cli.views import CallsView, ReloadsView, faults_of
 from toolbay.errors import BadCall, ToolbayError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Dialogue:
         self.runner = runner
         self.model_name = app.model_name
         self.over = False
-        self.reloads = ReloadsView(invoked.terminal)
+        self.reloads = ReloadsView(invoked.terminal, lambda: faults_of(app.config))
         self.asker: AtTerminal | None = None
         """Who waits for an answer while a call needs approval."""
 

@@ -59,7 +59,7 @@ async def _servers(dialogue: Dialogue, _rest: str) -> None:
 async def _reload(dialogue: Dialogue, _rest: str) -> None:
     dialogue.reloads.asked = True
     try:
-        done = await dialogue.app.reload(dialogue.invoked.config())
+        done = await dialogue.app.reload()
     finally:
         dialogue.reloads.asked = False
     dialogue.terminal.write(f"Reloaded: {what_changed(done) or 'nothing changed'}.")

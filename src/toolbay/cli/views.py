@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
 from toolbay._text import duration
 from toolbay.cli.terminal import DIM, GREEN, RED, YELLOW, Terminal, one_line, plural
+from toolbay.config.models import Config, InvalidServer
 from toolbay.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -95,20 +96,35 @@ class ServersView:
 
 
 class ReloadsView:
-    """One line for each reload that nobody asked for here: what it did, or why it could not."""
+    """What is wrong with each new configuration; and of a reload that nobody asked for here what it did, or why it could not."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Terminal, faults: Callable[[], Collection[str]]) -> None:
+        """`faults`: what is wrong with the configuration at this moment. What is so from the beginning is told elsewhere."""
         self._terminal = terminal
+        self._faults = faults
+        self._told = faults()
         self.asked = False
         """Whether a person asked for one just now, and is answered elsewhere."""
 
     def __call__(self, event: Event) -> None:
-        if not isinstance(event, ConfigReloaded) or self.asked:
+        if not isinstance(event, ConfigReloaded):
+            return
+        told, self._told = self._told, self._faults()
+        for fault in self._told:
+            if fault not in told:
+                self._terminal.say(f"! {fault}", YELLOW)
+        if self.asked:
             return
         if event.error:
             self._terminal.warn(f"! not reloaded: {event.error}", YELLOW)
         elif done := what_changed(event):
             self._terminal.say(f"(reloaded: {done})", DIM)
+
+
+def faults_of(config: Config) -> list[str]:
+    """What people should know of a configuration that can be used as a whole: its problems, and servers that cannot be used."""
+    told = [f"{problem.where}: {problem.text}" for problem in config.problems]
+    return [*told, *(entry.reason for entry in config.tools.mcp_servers.values() if isinstance(entry, InvalidServer))]
 
 
 class Change(Protocol):
