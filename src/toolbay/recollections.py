@@ -32,7 +32,7 @@ import anyio.to_thread
 
 from toolbay._lenient import as_object, as_objects, as_text
 from toolbay._redact import harmless_header, looks_secret, mask
-from toolbay.config import writing
+from toolbay.config import reading, writing
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.config.servers import SHORTEST_SECRET
 from toolbay.errors import ConfigError, LaunchFailed
@@ -134,8 +134,7 @@ class Folder:
 
     def _load(self, place: Path) -> Recollection | None:
         try:
-            with place.open("rb") as file:
-                return _decoded(file.read(MAX_BYTES + 1))
+            return _decoded(reading.read(place, MAX_BYTES))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import anyio
 import anyio.to_thread
 
+from toolbay.config import reading
 from toolbay.config.places import digest
 
 INTERVAL = 0.5
@@ -52,7 +53,7 @@ class Files:
             stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
             seen = self._seen.get(path)
             if seen is None or seen[0] != stamp or abs(time.time() - found.st_mtime) < YOUNG:
-                seen = self._seen[path] = (stamp, digest(path.read_bytes()))
+                seen = self._seen[path] = (stamp, digest(reading.read(path)))
         except OSError:
             self._seen.pop(path, None)
             return ""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from toolbay import _redact
-from toolbay.config import dotenv, fields, references, synonyms
+from toolbay.config import dotenv, fields, reading, references, synonyms
 from toolbay.config.models import InvalidServer, Problem, ServerConfig, TransportType
 from toolbay.config.places import digest, tilde
 from toolbay.errors import ConfigError
@@ -187,7 +187,7 @@ def _find_paths(values: dict[str, Any], around: Surroundings, findings: Findings
 def _env_file(path: Path, findings: Findings) -> dict[str, str]:
     findings.files[path] = ""
     try:
-        data = path.read_bytes()
+        data = reading.read(path)
         findings.files[path] = digest(data)
         return dotenv.parse(data.decode("utf-8"))
     except OSError as error:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from toolbay.config import reading
 from toolbay.errors import ConfigError
 
 _PATIENCE = 5.0
@@ -27,7 +28,7 @@ def read(path: Path) -> bytes | None:
         ConfigError: it is there but cannot be read.
     """
     try:
-        return path.read_bytes()
+        return reading.read(path)
     except FileNotFoundError:
         return None
     except OSError as error:

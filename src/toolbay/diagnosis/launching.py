@@ -18,6 +18,7 @@ import anyio.to_thread
 
 from toolbay._lenient import as_object
 from toolbay._nearest import nearest
+from toolbay.config import reading
 from toolbay.config.launchers import package_of
 from toolbay.config.models import ServerConfig
 from toolbay.config.places import user_home
@@ -242,9 +243,8 @@ def _packages(look: _Look, launcher: str) -> Iterator[tuple[Path, Mapping[str, A
     for folder in folders:
         file = folder / "package.json"
         try:
-            if file.stat().st_size <= PACKAGE_BYTES:
-                yield file, as_object(json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError):
+            yield file, as_object(json.loads(reading.read(file, PACKAGE_BYTES)))
+        except (OSError, ValueError, RecursionError):
             continue
 
 

@@ -1,0 +1,70 @@
+"""A file's bytes, however strange the file is: it may be without end, or a pipe that nobody writes to. Neither holds anybody up."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+import time
+from pathlib import Path
+
+LARGEST = 16 * 1024 * 1024
+"""Bytes of a file that a person, or a program for them, has written; the largest configurations seen have some thousand."""
+PATIENCE = 15.0
+"""Seconds that a pipe may take, such as one of a shell's `<(...)`."""
+
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
+_PIECE = 1 << 20
+
+
+def read(path: Path, limit: int = LARGEST, patience: float = PATIENCE) -> bytes:
+    """All that is in the file. It is opened without waiting for who writes to it.
+
+    Raises:
+        OSError: it is not there (FileNotFoundError), is a folder, has more than `limit` bytes (EFBIG), cannot be read, or is a
+            pipe that did not come to its end within `patience` seconds (TimeoutError).
+    """
+    descriptor = os.open(path, _FLAGS)
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise _error(errno.EISDIR, path)
+        is_file = stat.S_ISREG(found.st_mode)
+        if is_file and found.st_size > limit:
+            raise _error(errno.EFBIG, path)
+        return _pieces(path, descriptor, limit, None if is_file else time.monotonic() + patience)
+    finally:
+        os.close(descriptor)
+
+
+def _pieces(path: Path, descriptor: int, limit: int, deadline: float | None) -> bytes:
+    pieces: list[bytes] = []
+    left = limit
+    while True:
+        if deadline is not None:
+            _wait(path, descriptor, deadline)
+        try:
+            piece = os.read(descriptor, _PIECE)
+        except BlockingIOError:
+            continue  # somebody else reads it too
+        if not piece:
+            return b"".join(pieces)
+        left -= len(piece)
+        if left < 0:
+            raise _error(errno.EFBIG, path)
+        pieces.append(piece)
+
+
+def _wait(path: Path, descriptor: int, deadline: float) -> None:
+    """Until there is something to read, or the end. Where there is no `poll`, files are the only thing that has a path."""
+    if not hasattr(select, "poll"):
+        return
+    watch = select.poll()
+    watch.register(descriptor, select.POLLIN)
+    if not watch.poll(max(deadline - time.monotonic(), 0.0) * 1000):
+        raise OSError(errno.ETIMEDOUT, "it is a pipe whose end did not come", str(path))
+
+
+def _error(number: int, path: Path) -> OSError:
+    return OSError(number, os.strerror(number), str(path))
