@@ -198,6 +198,9 @@ class App:
         """While the block runs, reload at SIGHUP, and when the configuration's files change unless `tools.reloadOnChange` is false.
 
         What came of it is a `ConfigReloaded` event. Enter it in the main thread: signals are heard nowhere else.
+
+        Raises:
+            ToolbayError: the App is not running.
         """
         return self._reloads.watching()
 
@@ -244,7 +247,7 @@ class App:
         return self.fleet.lock
 
     def prompts(self) -> list[PromptInfo]:
-        """The prompts of all servers that are ready."""
+        """The prompts of all servers, as each listed them now or, until it is up again, in the last run."""
         found = ((name, self.fleet.listing(name)) for name in self.servers)
         return [prompt for name, listing in found if listing is not None for prompt in prompts_of(name, listing)]
 
@@ -257,7 +260,7 @@ class App:
         return await self.fleet.prompt(server, name, dict(arguments or {}))
 
     def resources(self) -> list[ResourceInfo]:
-        """The resources and templates of all servers that are ready."""
+        """The resources and templates of all servers, listed as the prompts are."""
         found = ((name, self.fleet.listing(name)) for name in self.servers)
         return [resource for name, listing in found if listing is not None for resource in resources_of(name, listing)]
 

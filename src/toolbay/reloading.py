@@ -110,8 +110,7 @@ class Reloads:
             ConfigError: it cannot be read; everything stays as it was.
             ToolbayError: the App is not running.
         """
-        if self._group is None:
-            raise ToolbayError("This App is not running, so there is nothing to reload: enter it first.")
+        self._running()
         turn = self._next = self._next or _Turn()
         turn.config = config
         self._asked.set()
@@ -119,6 +118,11 @@ class Reloads:
         if turn.result is None:
             raise ConfigError(turn.error)
         return turn.result
+
+    def _running(self) -> anyio.abc.TaskGroup:
+        if self._group is None:
+            raise ToolbayError("This App is not running, so there is nothing to reload: enter it first.")
+        return self._group
 
     async def _work(self) -> None:
         while True:
@@ -179,8 +183,11 @@ class Reloads:
         """Reload at SIGHUP, and when the files change (`tools.reloadOnChange`), until the block ends.
 
         What came of it is a `ConfigReloaded` event.
+
+        Raises:
+            ToolbayError: the App is not running.
         """
-        assert self._group is not None, "enter the App first"
+        group = self._running()
         scope, ended = anyio.CancelScope(), anyio.Event()
         signals = _Signals()
 
@@ -194,7 +201,7 @@ class Reloads:
                 ended.set()
 
         with hangups(signals.heard):
-            self._group.start_soon(watch, name="reload: watch")
+            group.start_soon(watch, name="reload: watch")
             try:
                 yield
             finally:

@@ -7,6 +7,7 @@ bounded inbox, in a task of its own: the bus runs nothing. `LocalBus` is the one
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import deque
 from collections.abc import Collection, Generator
 from contextlib import AbstractContextManager, contextmanager
@@ -184,7 +185,7 @@ class _Waiting:
 
 
 def as_json(value: object) -> Json:
-    """A frozen value of ours as an acknowledgement."""
+    """A frozen value of ours as an acknowledgement: what it is after a way between processes, with lists for tuples."""
     assert dataclasses.is_dataclass(value)
     assert not isinstance(value, type)
-    return dataclasses.asdict(value)
+    return json.loads(json.dumps(dataclasses.asdict(value)))
