@@ -5,6 +5,7 @@ An examination takes as long as the slowest start may (`startupTimeout`). It wri
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -17,8 +18,6 @@ import anyio
 
 from toolbay._redact import argv, mask
 from toolbay._redact import url as shown_url
-from toolbay.artifacts import Artifacts
-from toolbay.config import data_home
 from toolbay.config.models import Config, InvalidServer, RestartPolicy, ServerConfig, TransportType
 from toolbay.config.networks import with_network
 from toolbay.diagnosis import evidence, launching, offers, programs, reaching
@@ -30,7 +29,7 @@ from toolbay.fleet import Fleet, ServerStatus
 from toolbay.lock import FILE_NAME, Lock
 from toolbay.lock import Finding as Quarantined
 from toolbay.registry import Registry
-from toolbay.types import Tool
+from toolbay.types import Artifact, Tool
 from toolbay.upstream.engine import OpenEngine
 from toolbay.upstream.engines import official
 
@@ -55,6 +54,14 @@ class _Patient:
     @property
     def ready(self) -> bool:
         return self.status is not None and self.status.state == "ready"
+
+
+class _Nowhere:
+    """A store that keeps nothing: an examination calls no tool, so nothing comes that would be kept."""
+
+    async def save(self, data: bytes, *, media_type: str = "") -> Artifact:
+        del data, media_type
+        raise OSError(errno.EROFS, "an examination keeps no files")
 
 
 async def examine(
@@ -148,9 +155,7 @@ class _Ward:
                 patients[event.server].remarks.append(event)
 
         registry = Registry(events=events)
-        # Nothing is ever saved there: tools that are not called return no files.
-        store = Artifacts(data_home(self._environ), max_bytes=1, max_files=1, max_age_days=1.0)
-        fleet = Fleet(registry, events=events, artifacts=store, environ=self._environ, open_engine=self._engine)
+        fleet = Fleet(registry, events=events, artifacts=_Nowhere(), environ=self._environ, open_engine=self._engine)
         with events.listen(take):
             async with fleet:
                 wanted = {name: patient.config for name, patient in patients.items()}
