@@ -40,8 +40,17 @@ def test_every_module_says_what_it_is_for() -> None:
     assert [str(path) for path in modules if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))] == []
 
 
+def test_every_error_can_be_caught_by_a_public_name() -> None:
+    """LIB: whoever handles one kind of failure needs its name, and a new one is easily forgotten."""
+    errors = [
+        one for one in vars(importlib.import_module("toolbay.errors")).values() if inspect.isclass(one) and issubclass(one, Exception)
+    ]
+    assert toolbay.ToolbayError in errors
+    assert [error.__name__ for error in errors if error.__name__ not in toolbay.__all__] == []
+
+
 def test_what_the_documents_promise_is_public() -> None:
     """LIB: the words of signatures that users write themselves, and the events, have a public home."""
-    assert {"AppOptions", "Busy", "Conversation", "InvalidServer", "Next", "Registry", "Session"} <= set(toolbay.__all__)
+    assert {"AppOptions", "Bus", "Busy", "Control", "Conversation", "InvalidServer", "Next", "Registry", "Session"} <= set(toolbay.__all__)
     assert issubclass(importlib.import_module("toolbay.events").CallFinished, importlib.import_module("toolbay.events").Event)
     assert "toolbay.events" in (toolbay.__doc__ or "")
