@@ -18,6 +18,9 @@ from toolbay.types import Json, Subject
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.listing import Listing
 
+REMEMBERED = 2_000
+"""Tools that a server lists no more whose schemas are still known; of more the oldest are forgotten."""
+
 
 @dataclass(kw_only=True)
 class _Seen:
@@ -44,6 +47,10 @@ class Freshness:
         seen.changed |= {name for name, schema in schemas.items() if name in seen.schemas and seen.schemas[name] != schema}
         # What is gone for now is still compared when it comes back.
         seen.schemas |= schemas
+        gone = [name for name in seen.schemas if name not in schemas]
+        for name in gone[: max(len(gone) - REMEMBERED, 0)]:
+            del seen.schemas[name]
+            seen.changed.discard(name)
         seen.listing, seen.names = listing, frozenset(schemas)
 
     def forget(self, server: str) -> None:
