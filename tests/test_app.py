@@ -114,6 +114,15 @@ async def test_what_a_server_says_cannot_leave_its_fence(tmp_path: Path) -> None
     assert f"`````\n{said}\n`````" in model.requests[0].instructions
 
 
+async def test_a_model_is_told_of_a_server_whose_entry_cannot_be_used(tmp_path: Path) -> None:
+    """CFG-6, LIF-2: who asks for its tools gets that as an answer, not another server's."""
+    model = FakeModel(["ok"])
+    with anyio.fail_after(20):
+        async with App(parse({"mcpServers": {"files": {}}}), environ={"TOOLBAY_HOME": str(tmp_path)}, model=model) as app:
+            await app.ask("hi")
+    assert "Not available, so their tools cannot be called: files." in model.requests[0].instructions
+
+
 async def test_own_tools_are_offered_beside_those_of_the_servers(tmp_path: Path) -> None:
     """LIB: Python functions as tools, checked and called like all others."""
     server = MemoryServer()

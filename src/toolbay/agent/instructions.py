@@ -30,7 +30,7 @@ def composed(own: str, servers: Iterable[Server], also: str = "") -> str:
     waiting: list[str] = []
     absent: list[str] = []
     for server in servers:
-        if server.state in ("paused", "failed", "needs_auth"):
+        if server.state in ("paused", "failed", "needs_auth", "invalid"):
             absent.append(server.name)
         elif server.state in ("idle", "connecting", "waiting") and not server.remembered:
             waiting.append(server.name)
