@@ -69,12 +69,16 @@ BOMBS: dict[str, Bomb] = {
     "a plain schema": (objects(text={"type": "string"}), {"text": "x"}),
     "90 levels deep": (objects(x=nested(90, {"type": "string"}, "properties")), {"x": {}}),
     "150 levels of allOf": (objects(x={"allOf": [nested(150, {"type": "string"}, "not")]}), {"x": "y"}),
-    "14,000 properties": (objects(**{f"p{number}": {"type": "string", "description": "x" * 20} for number in range(14_000)}), {"p1": "x"}),
-    "8,000 properties, all given": (
-        objects(**{f"p{number}": {"type": ["string", "null"]} for number in range(8_000)}),
-        {f"p{number}": "x" for number in range(8_000)},
+    "20,000 properties, 1.4 MB": (
+        objects(**{f"p{number}": {"type": "string", "title": "x" * 30} for number in range(20_000)}),
+        {"p1": "x"},
     ),
-    "60,000 words in an enum": (objects(x={"enum": [f"word {number}" for number in range(60_000)]}), {"x": "no"}),
+    "4,000 properties": (objects(**{f"p{number}": {"type": "string", "title": "x" * 10} for number in range(4_000)}), {"p1": "x"}),
+    "6,000 properties, all given": (
+        objects(**{f"p{number}": {"type": ["string", "null"]} for number in range(6_000)}),
+        {f"p{number}": "x" for number in range(6_000)},
+    ),
+    "17,000 words in an enum": (objects(x={"enum": [f"word {number}" for number in range(17_000)]}), {"x": "no"}),
     "oneOf doubled 40 times": doubling("oneOf"),
     "allOf doubled 40 times": doubling("allOf"),
     "a list that leads back, deep": (
@@ -87,7 +91,7 @@ BOMBS: dict[str, Bomb] = {
     ),
     "a pattern that backtracks": (objects(x={"type": "string", "pattern": "^(a+)+$"}), {"x": "a" * 50_000 + "!"}),
     "a pattern repeated 1,000 times over": (objects(x={"type": "string", "pattern": "((a{1,100}){1,100}){1,100}"}), {"x": "a" * 20_000}),
-    "900 kB of description": (objects(x={"type": "string", "description": "lorem ipsum " * 75_000}), {"x": "y"}),
+    "240 kB of description": (objects(x={"type": "string", "description": "lorem ipsum " * 20_000}), {"x": "y"}),
     "900 kB of arguments": (objects(x={"type": "array", "items": {"type": "integer"}}), {"x": [str(number) for number in range(100_000)]}),
 }
 
@@ -120,6 +124,7 @@ async def measure(bomb: Bomb, home: Path) -> tuple[float, float, str]:
     """The longest stop, seconds in all, and what the model was told in the end."""
     schema, arguments = bomb
     tools = [{"name": "t0", "inputSchema": schema}, {"name": "t1", "inputSchema": {"type": "object"}, "outputSchema": schema}]
+    home = Path(tempfile.mkdtemp(dir=home))  # nothing is known of the server from before
     listed = home / "tools.json"
     listed.write_text(json.dumps(tools), encoding="utf-8")
     server = {"command": sys.executable, "args": ["-I", "-S", "-c", SERVER, str(listed)]}

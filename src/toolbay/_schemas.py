@@ -47,7 +47,10 @@ MAX_NESTING = 200
 """Levels of objects and lists in one another. The deepest schema seen in the wild has about 30."""
 
 MAX_BYTES = 1_000_000
-"""Of one schema, or the arguments of one call, as JSON."""
+"""Of the arguments of one call, as JSON."""
+
+MAX_SCHEMA_BYTES = 250_000
+"""Of one schema, as JSON. The largest seen in the wild has 45,000; to make one ready holds the interpreter, and cannot be cut short."""
 
 
 def is_schema(value: Any) -> bool:

@@ -147,8 +147,8 @@ def compile(schema: Json) -> Validator:  # noqa: A001  # `arguments.compile` rea
         text.encode()
     except (TypeError, ValueError):
         raise BadSchema("it holds something that is no JSON") from None
-    if len(text) > _schemas.MAX_BYTES:
-        raise BadSchema(f"it is larger than {_schemas.MAX_BYTES:,} bytes")
+    if len(text) > _schemas.MAX_SCHEMA_BYTES:
+        raise BadSchema(f"it is larger than {_schemas.MAX_SCHEMA_BYTES:,} bytes")
     made = _compiled(text)
     if isinstance(made, str):
         raise BadSchema(made)

@@ -70,8 +70,8 @@ def _checked(value: Any) -> str:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError):
         raise UntranslatableSchema("it holds something that is no JSON") from None
-    if len(text) > _schemas.MAX_BYTES:
-        raise UntranslatableSchema(f"it is larger than {_schemas.MAX_BYTES:,} bytes")
+    if len(text) > _schemas.MAX_SCHEMA_BYTES:
+        raise UntranslatableSchema(f"it is larger than {_schemas.MAX_SCHEMA_BYTES:,} bytes")
     return text
 
 
