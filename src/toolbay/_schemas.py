@@ -214,7 +214,7 @@ MAX_WEIGHT = 20_000
 MAX_STEPS = 300_000
 """Pairs of schema and value in judging one value by a recursive schema."""
 
-MAX_PLAIN_STEPS = 2_000_000
+MAX_PLAIN_STEPS = 500_000
 """The same by a schema that is not recursive: there each step is one that is really taken, and takes less than 100 ns."""
 
 
