@@ -81,7 +81,7 @@ async def _run(invoked: Invocation, question: str, *, session: str | None, as_js
     opening = Opening(quiet=quiet, warm=quiet is not None, chatty=True, model=True, approver=approver(terminal, yes=yes))
     async with opened(invoked, opening, config) as app:
         if all_failed(app):
-            raise CommandFailed("none of the servers could be started, so nothing was asked (toolbay test NAME says more).", SERVER_FAILED)
+            raise CommandFailed("none of the servers could be started, so nothing was asked (toolbay doctor says why).", SERVER_FAILED)
         if not app.servers:
             terminal.say("! no servers are configured, so there are no tools (toolbay add NAME -- COMMAND adds one)")
         conversation = await conversation_of(app, session, terminal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -86,7 +87,7 @@ def _tell_report(terminal: Terminal, report: Report, width: int) -> None:
 
 def _facts(report: Report) -> Iterator[str]:
     if report.disabled:
-        yield f"disabled: toolbay doctor {report.server} looks at it all the same"
+        yield f"disabled: toolbay doctor {shlex.quote(report.server)} looks at it all the same"
     if not report.ready:
         return
     offered = f", offered {', '.join(report.offered)}" if report.offered and report.offered[-1] != report.protocol else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,7 +58,7 @@ async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
         elif ready:
             _tell(invoked, status, tools)
             for finding in app.fleet.quarantine:
-                terminal.write(f"✗ not offered: {finding.what} ({finding.reason}; toolbay lock --check {name} shows it)", RED)
+                terminal.write(f"✗ not offered: {finding.what} ({finding.reason}; toolbay lock --check {shlex.quote(name)} shows it)", RED)
         else:
             _tell_failure(invoked, status)
         return DONE if ready else SERVER_FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -31,7 +32,8 @@ def tell(config: ServerConfig, status: ServerStatus, remarks: Iterable[Notice], 
             notes.warning("an entry of its lists names nothing", remark.text, "correct the name, or remove the entry")
     for finding in quarantined:
         why = f"it is not as it was pinned ({finding.reason})"
-        mend = f"toolbay lock --check {notes.server} shows it, toolbay lock --accept {notes.server} takes it as it is"
+        named = shlex.quote(notes.server)
+        mend = f"toolbay lock --check {named} shows it, toolbay lock --accept {named} takes it as it is"
         notes.warning(f"its {finding.what} is not offered", why, mend)
     if status.seconds > SLOW * config.startup_timeout:
         why = f"it took {status.seconds:.1f} s of the {config.startup_timeout:g} s that it has"
