@@ -83,7 +83,7 @@ def test_an_endless_env_file_costs_its_server(tmp_path: Path, endless: Path) -> 
 
 
 def test_an_endless_lock_accepts_nothing(endless: Path) -> None:
-    """PIN-3: what cannot be read is no lock that is not there."""
+    """SEC: what cannot be read is no lock that is not there."""
     lock = Lock.load(endless)
     assert lock.is_present
     assert "too large" in lock.fault
