@@ -54,7 +54,7 @@ class Files:
             seen = self._seen.get(path)
             if seen is None or seen[0] != stamp or abs(time.time() - found.st_mtime) < YOUNG:
                 seen = self._seen[path] = (stamp, digest(reading.read(path)))
-        except OSError:
+        except (OSError, ValueError):  # the second: no file can have that name
             self._seen.pop(path, None)
             return ""
         return seen[1]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from toolbay.config import load, reading
+from toolbay.config import load, parse, reading
 from toolbay.config.models import InvalidServer
 from toolbay.errors import ConfigError
 from toolbay.lock import Lock
@@ -80,6 +81,30 @@ def test_an_endless_env_file_costs_its_server(tmp_path: Path, endless: Path) -> 
     assert "too large" in servers["a"].reason
     assert not isinstance(servers["b"], InvalidServer)
     assert endless.exists()
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_name_that_no_file_can_have_costs_its_server(tmp_path: Path, name: str) -> None:
+    """CFG-6: others start, and nobody who looks at the files stumbles over it."""
+    config = parse({"mcpServers": {"a": {"command": "a", "envFile": name}, "b": {"command": "b"}}}, base=tmp_path)
+    entry = config.tools.mcp_servers["a"]
+    assert isinstance(entry, InvalidServer)
+    assert "no file can have that name" in entry.reason
+    assert not isinstance(config.tools.mcp_servers["b"], InvalidServer)
+    assert list(Files().look(config.files).values()) == [""]
+
+
+@pipes
+def test_a_configuration_from_a_pipe_is_read_once(tmp_path: Path) -> None:
+    """CFG-1, LIF-5: what a shell hands over as `<(...)` does not change, and is gone when it was read."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as other:
+        written = other.submit(pipe.write_text, '{"mcpServers": {"b": {"command": "b"}}}')
+        config = load(pipe)
+        written.result(10)
+    assert list(config.tools.mcp_servers) == ["b"]
+    assert Files().look(config.files) == config.files
 
 
 def test_an_endless_lock_accepts_nothing(endless: Path) -> None:

@@ -42,7 +42,8 @@ def load(path: Path | None = None, *, environ: Mapping[str, str] | None = None, 
     source = syntax.decode(data, chosen)
     parsed = syntax.parse(source.text, syntax.kind_of(chosen, source.text), chosen)
     config = parse(parsed, environ=environ, base=chosen.parent, path=chosen)
-    files = {chosen: digest(data), **config.files}
+    # A pipe gives what is in it once: there is nothing to look at again.
+    files = {**({chosen: digest(data)} if chosen.is_file() else {}), **config.files}
     others = [] if named else [other.name for other in eclipsed(chosen)]
     if not others:
         return config.model_copy(update={"files": files})

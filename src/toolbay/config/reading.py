@@ -22,10 +22,13 @@ def read(path: Path, limit: int = LARGEST, patience: float = PATIENCE) -> bytes:
     """All that is in the file. It is opened without waiting for who writes to it.
 
     Raises:
-        OSError: it is not there (FileNotFoundError), is a folder, has more than `limit` bytes (EFBIG), cannot be read, or is a
-            pipe that did not come to its end within `patience` seconds (TimeoutError).
+        OSError: it is not there (FileNotFoundError), no file can have that name (EINVAL), it is a folder, has more than `limit`
+            bytes (EFBIG), cannot be read, or is a pipe that did not come to its end within `patience` seconds (TimeoutError).
     """
-    descriptor = os.open(path, _FLAGS)
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except ValueError:  # a zero character, or half of one
+        raise OSError(errno.EINVAL, "no file can have that name", str(path)) from None
     try:
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):

@@ -188,7 +188,7 @@ def _env_file(path: Path, findings: Findings) -> dict[str, str]:
     findings.files[path] = ""
     try:
         data = reading.read(path)
-        findings.files[path] = digest(data)
+        findings.files[path] = digest(data) if path.is_file() else ""
         return dotenv.parse(data.decode("utf-8"))
     except OSError as error:
         raise ConfigError(
