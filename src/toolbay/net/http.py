@@ -11,7 +11,7 @@ import os
 import ssl
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, cast
 
 import httpcore2
@@ -33,6 +33,8 @@ HEADERS_LIMIT = 64 * 1024
 """Bytes of an answer's headers."""
 FETCH_LIMIT = 1024 * 1024
 """Bytes of a document that `get` reads."""
+REMEMBERED = 256
+"""URLs that were found good and need not be taken apart again: a server has one or two."""
 PUBLIC = Policy()
 """The public internet and nothing else."""
 ANYWHERE = Policy(whitelist=("0.0.0.0/0", "::/0"))
@@ -72,6 +74,7 @@ def _store(_file: str, _folder: str) -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
+@lru_cache(maxsize=REMEMBERED)
 def target(url: str) -> Target:
     """Where `url` leads, as a client would go there. Raises BlockedAddress."""
     return check_url(url, _parse)
@@ -157,7 +160,7 @@ class Guarded(httpx2.AsyncBaseTransport):
         if request.url.scheme not in DEFAULT_PORTS:
             raise httpx2.UnsupportedProtocol("it is no http or https address", request=request)
         with _translated(request):
-            goal = check_url(str(request.url), lambda _: _parts(request.url))
+            goal = _goal(request.url)
             proxy = self._proxies.choose(goal)
             if proxy and goal.literal is not None:
                 # The proxy would dial it for us. Names are the proxy's to resolve.
@@ -228,6 +231,21 @@ class _AtHome(httpx2.AsyncBaseTransport):
 
 def _parts(url: httpx2.URL) -> Parts:
     return Parts(url.scheme, url.userinfo.decode("ascii"), url.raw_host.decode("ascii"), url.port)
+
+
+def _goal(url: httpx2.URL) -> Target:
+    """Where a request goes. Raises BlockedAddress."""
+    try:
+        parts = _parts(url)
+    except ValueError:
+        return check_url(str(url), lambda _: _parts(url))
+    return _judged(str(url), parts)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _judged(text: str, parts: Parts) -> Target:
+    """A verdict on a URL hangs on its text, on what the client's parser makes of it, and on nothing else."""
+    return check_url(text, lambda _: parts)
 
 
 def _parse(text: str) -> Parts:
