@@ -76,6 +76,11 @@ class AuthRequired(ConnectionFailed):
         super().__init__(message, server=server, retriable=retriable, retry_after=retry_after)
         self.code = code
 
+    @property
+    def of_all(self) -> bool:
+        """Whether the credentials do not hold for anything (401); 403 is a word about one request."""
+        return self.code == 401
+
 
 class ConnectionLost(ToolbayError):
     """A server went away. `sent` is False only where the request provably never left this process."""

@@ -83,13 +83,12 @@ class Connection:
         self.safe = safe
         """Text without the secrets that there are at that moment."""
         self._engine: Engine | None = None
-        self._stop = anyio.Event()
+        self._stop, self._closed = anyio.Event(), anyio.Event()
         self._again = anyio.Event()
         self.chatter = Chatter(name, self.safe)
         self._refresh = Refresh(name, self.safe)
         self._ids = itertools.count(1)
         self.turns = Turns(name)
-        self._closed = anyio.Event()
         self._strayed = _once(lambda text: events.publish(Notice(server=name, text=pollution(text, safe), aside=True)))
         self._opening: anyio.CancelScope | None = None
 
@@ -249,7 +248,8 @@ class Connection:
                     ended = await while_it_speaks(stay, engine, self.turns, self.diagnostics, lambda: self.config.ping_interval)
                     if isinstance(ended, AuthRequired):
                         self._failed(ended, timed_out=False)  # from here on nobody comes in; whoever is in may finish
-                        await first_finished(self.turns.wait_idle, self._stop.wait, engine.died.wait)
+                        leaving, self.turns = self.turns, Turns(self.name)  # who comes now may wait for the next session
+                        await first_finished(leaving.wait_idle, self._stop.wait, engine.died.wait)
                     died = engine
                     scope.deadline = anyio.current_time() + CLOSE_TIMEOUT
         except Exception as error:  # the seam: whatever an engine met ends here as one sentence

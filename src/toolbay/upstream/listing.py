@@ -28,7 +28,6 @@ RELIST_PATIENCE = 2.0
 RELIST_BURST, RELIST_EVERY = 5, 10.0
 """So many readings may follow each other closely; a server that always announces gets one in so many seconds."""
 METHOD_NOT_FOUND = -32601
-UNAUTHORIZED = 401
 
 _LISTS = (
     ("tools", "tools/list", "tools"),
@@ -135,8 +134,8 @@ class Refresh:
         self._due.set()
 
     def deny(self, error: AuthRequired, engine: Engine) -> None:
-        """A request on `engine` was denied: with 401 the credentials do not hold for the lists either; 403 is a word about one call."""
-        if error.code == UNAUTHORIZED and engine is self._engine:
+        """A request on `engine` was denied: where the credentials hold for nothing, they do not hold for the lists either."""
+        if error.of_all and engine is self._engine:
             self._denied = error
             self._refused.set()
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import anyio
 
-from toolbay.errors import CallError, CallTimeout, ConnectionLost
+from toolbay.errors import AuthRequired, CallError, CallTimeout, ConnectionLost
 from toolbay.upstream.engine import Budget, Diagnostics, Engine
 from toolbay.upstream.turns import Turns
 
@@ -22,12 +22,15 @@ T = TypeVar("T")
 
 async def while_it_speaks(
     stay: Callable[[], Awaitable[T]], engine: Engine, turns: Turns, diagnostics: Diagnostics, interval: Callable[[], float]
-) -> T | ConnectionLost:
-    """What `stay` comes to; or, where the server falls silent meanwhile, the words for that. `interval` is asked each time; 0: no pings."""
-    ended: list[T | ConnectionLost] = []
+) -> T | ConnectionLost | AuthRequired:
+    """What `stay` comes to; or, where the server falls silent meanwhile or wants credentials, the words for that.
+
+    `interval` is asked each time; 0: no pings.
+    """
+    ended: list[T | ConnectionLost | AuthRequired] = []
     async with anyio.create_task_group() as group:
 
-        async def end_with(wait: Callable[[], Awaitable[T | ConnectionLost]]) -> None:
+        async def end_with(wait: Callable[[], Awaitable[T | ConnectionLost | AuthRequired]]) -> None:
             ended.append(await wait())
             group.cancel_scope.cancel()
 
@@ -36,7 +39,9 @@ async def while_it_speaks(
     return ended[0]
 
 
-async def _until_silent(engine: Engine, turns: Turns, diagnostics: Diagnostics, interval: Callable[[], float]) -> ConnectionLost:
+async def _until_silent(
+    engine: Engine, turns: Turns, diagnostics: Diagnostics, interval: Callable[[], float]
+) -> ConnectionLost | AuthRequired:
     asked = anyio.current_time()
     while True:
         seconds = interval()
@@ -47,6 +52,9 @@ async def _until_silent(engine: Engine, turns: Turns, diagnostics: Diagnostics, 
         asked = anyio.current_time()
         try:
             await engine.request("ping", {}, budget=Budget(timeout=seconds, ceiling=seconds))
+        except AuthRequired as denied:
+            if denied.of_all:
+                return denied
         except (CallTimeout, ConnectionLost):
             if diagnostics.heard() < asked:
                 return ConnectionLost(f"it said nothing for {seconds:g} s, and did not answer a ping within {seconds:g} s more")
