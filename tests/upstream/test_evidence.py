@@ -10,6 +10,7 @@ from email.utils import format_datetime
 from typing import Any
 
 import anyio
+import httpcore2
 import httpx2
 import pytest
 from hypothesis import given
@@ -375,6 +376,11 @@ async def test_what_was_not_offered_is_refused_and_nothing_is_asked_without_end(
 # -- what never left -----------------------------------------------------------------------------------------------------
 
 
+def lowered(request: httpx2.Request) -> httpcore2.Request:
+    """The request as the library's trace tells of it."""
+    return httpcore2.Request(request.method, str(request.url))
+
+
 class Slow(httpx2.AsyncBaseTransport):
     """Takes its time until it would write the first byte; then it answers."""
 
@@ -384,7 +390,7 @@ class Slow(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         await self.connected.wait()
-        await request.extensions["trace"]("http11.send_request_headers.started", {})
+        await request.extensions["trace"]("http11.send_request_headers.started", {"request": lowered(request)})
         self.written.append(request.content)
         return httpx2.Response(200, request=request, json={"jsonrpc": "2.0", "id": 1, "result": {}})
 
@@ -412,7 +418,6 @@ async def test_a_request_whose_caller_has_left_is_not_sent_any_more() -> None:
 
 async def test_a_first_write_that_is_refused_as_a_whole_has_sent_nothing() -> None:
     """CAL-3: a fact of the socket; what breaks after that is unknown."""
-    import httpcore2
 
     class Refusing(httpx2.AsyncBaseTransport):
         def __init__(self, error: Exception) -> None:
@@ -420,7 +425,7 @@ async def test_a_first_write_that_is_refused_as_a_whole_has_sent_nothing() -> No
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             trace = request.extensions["trace"]
-            await trace("http11.send_request_headers.started", {})
+            await trace("http11.send_request_headers.started", {"request": lowered(request)})
             await trace("http11.send_request_headers.failed", {"exception": self.error})
             raise httpx2.ReadError("broken")
 

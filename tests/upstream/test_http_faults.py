@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-import httpx2
 import pytest
 
 from servers.raw_http import RawHttp, Step
@@ -16,8 +15,6 @@ from support.connections import Link, linked
 from support.processes import eventually
 from support.servers import free_port
 from toolbay.errors import AuthRequired, ConnectionLost, HandshakeFailed, Refused, ServerError
-from toolbay.upstream.faults import Faults
-from toolbay.upstream.ledger import Ledger
 
 pytestmark = pytest.mark.anyio
 
@@ -370,25 +367,6 @@ async def test_a_server_that_never_answers_is_given_up_after_its_startup_timeout
         async with linked(server.entry, startup_timeout=0.5) as link:
             assert link.state == "waiting"
             assert "was not ready within 0.5 s" in str(link.connection.error)
-
-
-@pytest.mark.parametrize(("error", "is_dead"), [(httpx2.PoolTimeout("full"), False), (httpx2.ConnectError("refused"), True)])
-async def test_too_many_calls_at_once_do_not_cost_the_others_their_connection(error: httpx2.TransportError, is_dead: bool) -> None:
-    """CAL-4: a full pool costs the call that found it so, which was not sent; an address that is not there is everybody's."""
-
-    class Failing(httpx2.AsyncBaseTransport):
-        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-            raise error
-
-    ledger, dead = Ledger(), list[Exception]()
-    entry = ledger.open()
-    faults = Faults(Failing(), ledger, on_dead=dead.append, wakes=False)
-    message = {"jsonrpc": "2.0", "id": entry.id, "method": "tools/call"}
-    answer = await faults.handle_async_request(httpx2.Request("POST", "http://127.0.0.1:1/mcp", json=message))
-    assert answer.json()["id"] == entry.id
-    assert bool(dead) is is_dead
-    assert isinstance(entry.fault, Refused)
-    assert not entry.sent
 
 
 async def test_secrets_of_the_configuration_are_in_no_error() -> None:

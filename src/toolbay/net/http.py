@@ -111,7 +111,7 @@ def client(
     return httpx2.AsyncClient(
         transport=transport if wrap is None else wrap(transport),
         headers=dict(headers or {}),
-        timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=None, write=60.0, pool=60.0),
+        timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=None, write=60.0, pool=None),
         follow_redirects=False,
         max_redirects=MAX_REDIRECTS,
         trust_env=False,
@@ -191,7 +191,7 @@ class Guarded(httpx2.AsyncBaseTransport):
             self._pools[proxy] = httpcore2.AsyncConnectionPool(
                 ssl_context=self._tls,
                 proxy=self._through(proxy) if proxy else None,
-                max_connections=100,
+                max_connections=None,  # how many calls may be under way is said elsewhere; more cannot come
                 max_keepalive_connections=20,
                 keepalive_expiry=KEEP_ALIVE,
                 network_backend=dialler(policy, self._resolve, self._network),

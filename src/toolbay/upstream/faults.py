@@ -12,6 +12,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import anyio
 import httpcore2
 import httpx2
 from pydantic_core import from_json
@@ -28,7 +29,9 @@ from toolbay.upstream.statuses import patience, refusal, refused_status
 BODY_LIMIT = 32 * 1024 * 1024
 """Bytes of one JSON answer."""
 ERROR_BODY_LIMIT = 64 * 1024
-NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol, httpx2.ProxyError)
+ERROR_BODY_PATIENCE = 1.0
+"""Seconds for the body of an error. Its status is known by then, and says what counts."""
+NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.ProxyError)
 """Errors of reaching a server: the request itself was not written."""
 
 
@@ -69,8 +72,8 @@ def unreachable(error: BaseException, url: str) -> ToolbayError:
             return Refused(f"{where} did not answer the connection in time: check the address and the network")
         if isinstance(cause, httpx2.UnsupportedProtocol):
             return Refused(f"{where} is no http or https address: correct `url`", retriable=False)
-        if isinstance(cause, httpx2.PoolTimeout):
-            return Refused(f"{where} has too many requests under way")
+    if isinstance(error, httpx2.RemoteProtocolError):
+        return Refused(f"{where} gave an answer that is no proper HTTP ({line(str(error), 120)})")
     return Refused(f"{where} could not be reached ({type(error).__name__})")
 
 
@@ -120,6 +123,16 @@ async def read(response: httpx2.Response, limit: int) -> bytes:
     return b"".join(chunks)
 
 
+async def read_error(response: httpx2.Response) -> bytes:
+    """What there is of the body of an error, for a moment; empty where it is too large, or breaks."""
+    try:
+        with anyio.move_on_after(ERROR_BODY_PATIENCE):
+            return await read(response, ERROR_BODY_LIMIT)
+    except (TooLarge, httpx2.TransportError, httpx2.DecodingError):
+        pass
+    return b""
+
+
 class _WatchedStream(httpx2.AsyncByteStream):
     """An event stream that notes when it ends before its reader let go of it."""
 
@@ -166,7 +179,7 @@ class Faults(httpx2.AsyncBaseTransport):
             return httpx2.Response(202, request=request)  # of a request that the server never saw
 
         async def trace(event: str, info: Json) -> None:
-            if event.endswith("send_request_headers.started"):
+            if event.endswith("send_request_headers.started") and info["request"].method != b"CONNECT":
                 if not self._ledger.may_send(request_id):
                     raise _Withdrawn
                 self._ledger.sent(request_id)
@@ -178,9 +191,10 @@ class Faults(httpx2.AsyncBaseTransport):
         try:
             response = await self._inner.handle_async_request(request)
         except NOT_SENT as error:
+            self._ledger.unsent(request_id)
             reason = unreachable(error, url)
-            # Too much of our own at once says nothing about the server, nor does one refusal while it answers others.
-            if not isinstance(error, httpx2.PoolTimeout) and not self._ledger.busy(request_id):
+            # One refusal says nothing of a server that answers others meanwhile.
+            if not self._ledger.busy(request_id):
                 self._on_dead(reason)
             return self._fail(request, request_id, reason)
         except httpx2.TransportError as error:
@@ -240,13 +254,11 @@ class Faults(httpx2.AsyncBaseTransport):
     async def _judge_error(self, request: httpx2.Request, request_id: Any, response: httpx2.Response) -> httpx2.Response:
         url = str(request.url)
         try:
-            body = await read(response, ERROR_BODY_LIMIT)
-        except (TooLarge, httpx2.TransportError, httpx2.DecodingError):
-            body = b""
+            body = await read_error(response)
         finally:
             await response.aclose()
         if response.status_code == 404 and (self._wakes or "mcp-session-id" in request.headers):
-            gone = ConnectionLost(f"{shown_url(url)} has ended the session")
+            gone = session_over(url)
             self._on_dead(gone)
             return self._fail(request, request_id, gone)
         return self._fail(request, request_id, self._refusal(response, body, request_id, url))
@@ -283,6 +295,11 @@ class Faults(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
+def session_over(url: str) -> ConnectionLost:
+    """What a server says by 404 to who names a session."""
+    return ConnectionLost(f"{shown_url(url)} has ended the session")
+
+
 def _no_answer(body: bytes, reply: Json | None, status: int, where: str) -> ServerError:
     """What came in the place of an answer. One that is there and cannot be read was given by a server that has done its work."""
     if reply is not None:
@@ -312,6 +329,7 @@ def _broken(error: BaseException, url: str) -> ToolbayError:
 
 
 def _buffered(request: httpx2.Request, response: httpx2.Response, body: bytes) -> httpx2.Response:
-    dropped = ("content-encoding", "content-length", "transfer-encoding")
-    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in dropped]
+    dropped = (b"content-encoding", b"content-length", b"transfer-encoding")
+    # As bytes, since there is more in headers of real servers than can be written as text again.
+    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in dropped]
     return httpx2.Response(response.status_code, headers=headers, content=body, request=request)

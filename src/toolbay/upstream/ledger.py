@@ -39,7 +39,7 @@ CANCELLED = "notifications/cancelled"
 REMEMBERED = 256
 """Requests that were never sent, of which it is known for a moment, until their cancellation has come by."""
 UNDER_WAY: ContextVar[Entry | None] = ContextVar("request under way", default=None)
-"""The request that this task, or the transport's task that works for it, is about."""
+"""The request that this task of a transport works for."""
 
 
 class Ledger:

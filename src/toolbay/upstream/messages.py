@@ -6,6 +6,7 @@ Some texts are JSON that the parser does not take, and one such place would cost
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from mcp_types import jsonrpc_message_adapter
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from toolbay._lenient import as_object
 from toolbay._weight import aside
 from toolbay.errors import BadCall
 
@@ -50,6 +52,15 @@ async def message(text: bytes | str) -> Any:
     except ValueError:
         found = await aside(mended, text, when=len(text) > _LIGHT)
     return as_message(found)
+
+
+def meant_for(text: bytes | str) -> object:
+    """The id of the request that a text means to answer, which is no message that can be read; None where it means none."""
+    try:
+        known = as_object(json.loads(text))
+    except (ValueError, RecursionError):
+        return None
+    return known.get("id") if "method" not in known else None
 
 
 def as_message(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The first engine: the official SDK's dispatcher and transports, with a session of our own on top.
+"""The first engine: the official SDK's dispatcher over transports of our own, with a session of our own on top.
 
 The SDK's client session validates whole results strictly and so loses 188 tools to one bad schema; here a result is a plain
 dict, and whoever reads it is lenient item by item. Era negotiation, stamps and deadlines are ours as well.
@@ -40,12 +40,12 @@ from toolbay.upstream.engine import AT_ONCE, Budget, Opening, ServerInfo
 from toolbay.upstream.floods import Flood
 from toolbay.upstream.greeting import Greeting, said
 from toolbay.upstream.inputs import further
-from toolbay.upstream.ledger import UNDER_WAY, Entry, Ledger
+from toolbay.upstream.ledger import Entry, Ledger
 from toolbay.upstream.logs import quiet
 from toolbay.upstream.process import Child
 from toolbay.upstream.stamps import Stamps
 from toolbay.upstream.statuses import REJECTED
-from toolbay.upstream.streams import NotFollowed
+from toolbay.upstream.streams import INITIALIZED, NotFollowed
 from toolbay.upstream.subscription import Subscription
 from toolbay.upstream.transports import Line, connect
 
@@ -164,14 +164,12 @@ class Session:
         self._progress[entry.id] = progressed
         if method == "tools/call":
             params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": entry.id}}
-        under_way = UNDER_WAY.set(entry)
         try:
             with scope:
                 return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
             raise self._judge(error, entry) from error
         finally:
-            UNDER_WAY.reset(under_way)
             self._ledger.close(entry)
             self._progress.pop(entry.id, None)
         # Only the scope's own cancellation gets here: a deadline, or a fault that was noted while no answer could come.
@@ -193,9 +191,9 @@ class Session:
     def _told(self, fault: ToolbayError, entry: Entry) -> ToolbayError:
         if isinstance(fault, NotFollowed) and self._info.protocol:
             return ServerError(str(fault), code=fault.status, ran=fault.ran)
-        if isinstance(fault, ConnectionFailed | BlockedAddress) and self._info.protocol and not isinstance(fault, AuthRequired):
-            return ConnectionLost(str(fault), server=self._opening.name, sent=False)
-        if isinstance(fault, ConnectionLost):
+        if isinstance(fault, AuthRequired) or (isinstance(fault, ConnectionFailed | BlockedAddress) and not self._info.protocol):
+            return fault
+        if isinstance(fault, ConnectionLost | ConnectionFailed | BlockedAddress):
             return ConnectionLost(str(fault), server=self._opening.name, sent=entry.sent)
         return fault
 
@@ -210,7 +208,7 @@ class Session:
         self._info = await greeting.agree()
         if not self._info.modern:
             headers = {MCP_PROTOCOL_VERSION_HEADER: self._info.protocol}
-            await self._dispatcher.notify("notifications/initialized", None, {"headers": headers})
+            await self._dispatcher.notify(INITIALIZED, None, {"headers": headers})
 
     def _capabilities(self) -> Json:
         return {"roots": {}} if self._roots else {}

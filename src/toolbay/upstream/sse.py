@@ -5,7 +5,6 @@ Our own, since the SDK's loses results of more than 1 MB, and with them the sess
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -23,12 +22,12 @@ from toolbay._redact import url as shown_url
 from toolbay.errors import BadCall, ConnectionFailed, ConnectionLost, HandshakeFailed, ServerError, ToolbayError
 from toolbay.net import http
 from toolbay.net.guard import within
-from toolbay.upstream.faults import ERROR_BODY_LIMIT, TooLarge, read
+from toolbay.upstream.faults import ERROR_BODY_LIMIT, TooLarge, read, read_error
 from toolbay.upstream.ledger import Ledger
-from toolbay.upstream.messages import encoded
+from toolbay.upstream.messages import encoded, meant_for
 from toolbay.upstream.messages import message as message_in
 from toolbay.upstream.statuses import refused_status
-from toolbay.upstream.streams import EVENT_LIMIT, EVENT_STREAM, ORDER_PATIENCE, UNREADABLE, Events, NotFollowed, events, kind, sent
+from toolbay.upstream.streams import EVENT_LIMIT, EVENT_STREAM, INITIALIZED, TELL_PATIENCE, UNREADABLE, Events, events, kind, sent
 
 _log = logging.getLogger("toolbay.upstream")
 
@@ -63,10 +62,7 @@ class Streams:
 
     async def _judge(self, response: httpx2.Response, url: str) -> None:
         if response.status_code != 200:
-            try:
-                body = await read(response, ERROR_BODY_LIMIT)
-            except (TooLarge, httpx2.TransportError, httpx2.DecodingError):
-                body = b""
+            body = await read_error(response)
             told = refused_status(response.status_code, response.headers, body.decode("utf-8", "replace"), url, self.safe)
             raise told if isinstance(told, ConnectionFailed) else HandshakeFailed(str(told))
         found = kind(response)
@@ -106,15 +102,10 @@ class Streams:
 
     async def _parsed(self, data: str) -> Any:
         """A message; what is none costs the call that it seems to answer."""
-        if (found := await message_in(data)) is not None:
-            return found
-        try:
-            known = json.loads(data)
-        except (ValueError, RecursionError):
-            known = None
-        if isinstance(known, dict):
-            self.ledger.failed(known.get("id"), ServerError(UNREADABLE, ran=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-        return None
+        found = await message_in(data)
+        if found is None:
+            self.ledger.failed(meant_for(data), ServerError(UNREADABLE, ran=True))
+        return found
 
     async def _write(self, outgoing: MemoryObjectReceiveStream[SessionMessage], endpoint: str) -> None:
         async with outgoing, anyio.create_task_group() as group:
@@ -125,21 +116,36 @@ class Streams:
                 except BadCall as error:
                     self.ledger.failed(getattr(message, "id", None), error)
                     continue
-                if isinstance(message, JSONRPCRequest):
-                    group.start_soon(self._post, content, endpoint, message.id, name="sse: post")
+                if getattr(message, "method", "") == INITIALIZED:
+                    await self._post(content, endpoint, None)
                 else:
-                    with anyio.move_on_after(ORDER_PATIENCE):
-                        await self._post(content, endpoint, None)
+                    request_id = message.id if isinstance(message, JSONRPCRequest) else None
+                    group.start_soon(self._post, content, endpoint, request_id, name="sse: post")
 
     async def _post(self, content: bytes, endpoint: str, request_id: object) -> None:
-        """Send one message. What the network and the status say of it is noted beneath, by `Faults`."""
+        """Send one message. What the network and the status say of it is noted beneath, by `Faults`.
+
+        Its answer says nothing, and is waited for only a while: of a request, once its caller has gone.
+        """
+        with anyio.CancelScope() as scope:
+
+            def leave() -> None:
+                scope.deadline = anyio.current_time() + TELL_PATIENCE
+
+            if (entry := self.ledger.get(request_id)) is not None:
+                entry.on_closed = leave
+            else:
+                leave()
+            await self._posted(content, endpoint, request_id)
+
+    async def _posted(self, content: bytes, endpoint: str, request_id: object) -> None:
         try:
             async with sent(self.client, "POST", endpoint, content=content, headers={"Content-Type": "application/json"}) as response:
                 if response.status_code >= 300:
                     text = f"{shown_url(endpoint)} answered HTTP {response.status_code}"
                     self.ledger.failed(request_id, ServerError(text, code=response.status_code, ran=None))
                 await read(response, ERROR_BODY_LIMIT)
-        except (ToolbayError, httpx2.HTTPError, TooLarge) as error:
+        except (httpx2.HTTPError, TooLarge) as error:
             _log.debug("a message to %s: %s", shown_url(endpoint), error)
-            if isinstance(error, NotFollowed):
-                self.ledger.failed(request_id, error)
+        except ToolbayError as error:
+            self.ledger.failed(request_id, error)

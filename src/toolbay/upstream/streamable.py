@@ -8,7 +8,6 @@ of a post is noted beneath, by `Faults`.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -30,14 +29,13 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from toolbay._lenient import as_object
 from toolbay._redact import url as shown_url
-from toolbay.errors import BadCall, BlockedAddress, ServerError, ToolbayError
-from toolbay.upstream.faults import BODY_LIMIT, ERROR_BODY_LIMIT, TooLarge, read
+from toolbay.errors import BadCall, BlockedAddress, HandshakeFailed, ServerError, ToolbayError
+from toolbay.upstream.faults import ERROR_BODY_LIMIT, TooLarge, read, session_over
 from toolbay.upstream.ledger import CANCELLED, UNDER_WAY, Entry, Ledger
-from toolbay.upstream.messages import encoded
+from toolbay.upstream.messages import encoded, meant_for
 from toolbay.upstream.messages import message as message_in
-from toolbay.upstream.streams import EVENT_LIMIT, EVENT_STREAM, ORDER_PATIENCE, UNREADABLE, events, kind, sent
+from toolbay.upstream.streams import EVENT_LIMIT, EVENT_STREAM, INITIALIZED, TELL_PATIENCE, UNREADABLE, events, kind, sent
 
 SESSION_ID = "mcp-session-id"
 LAST_EVENT_ID = "last-event-id"
@@ -68,12 +66,13 @@ class _Position:
     barren: int = 0
     """Attempts in a row that brought nothing."""
     unreadable: bool = False
-    """One of its events was no JSON."""
+    """The last of its events was no message that can be read: if the stream ends with it in good order, it was the answer."""
 
     def see(self, event: httpx2.ServerSentEvent) -> None:
         self.last_id = event.id or self.last_id
         self.retry = self.retry if event.retry is None else event.retry / 1000
         self.barren = 0
+        self.unreadable = False
 
     @property
     def delay(self) -> float:
@@ -90,7 +89,9 @@ class Streams:
     url: str
     ledger: Ledger
     gone: Callable[[], bool]
-    """Whether the server is known to be there no more, so that nothing needs to be said to it."""
+    """Whether the session is known to be over, so that nothing needs to be said to the server."""
+    on_gone: Callable[[ToolbayError], None]
+    """Called when the server says that there is no such session any more."""
     on_gap: Callable[[], None]
     """Called when the stream to listen on is there again, after it was lost with what was said meanwhile."""
     _session: str = ""
@@ -139,11 +140,10 @@ class Streams:
                 method = getattr(message, "method", "")
                 if method == CANCELLED and self._protocol in MODERN_PROTOCOL_VERSIONS:
                     continue  # its stream is left as soon as its caller is gone, and that says it
-                if method != "notifications/initialized":
+                if method != INITIALIZED:
                     group.start_soon(self._tell, content, headers, name="http: tell")
                     continue
-                with anyio.move_on_after(ORDER_PATIENCE):
-                    await self._tell(content, headers)
+                await self._tell(content, headers)
                 if self._session:
                     group.start_soon(self._listen, incoming, name="http: listen")
 
@@ -163,8 +163,9 @@ class Streams:
     async def _tell(self, content: bytes, headers: dict[str, str]) -> None:
         """Post what has no answer."""
         try:
-            async with sent(self.client, "POST", self.url, content=content, headers=headers) as response:
-                await read(response, ERROR_BODY_LIMIT)
+            with anyio.move_on_after(TELL_PATIENCE):
+                async with sent(self.client, "POST", self.url, content=content, headers=headers) as response:
+                    await read(response, ERROR_BODY_LIMIT)
         except (ToolbayError, httpx2.HTTPError, TooLarge) as error:
             _log.debug("a message to %s: %s", shown_url(self.url), error)
 
@@ -195,7 +196,7 @@ class Streams:
         try:
             async with sent(self.client, "POST", self.url, content=content, headers=headers) as response:
                 if message.method == "initialize":
-                    self._session = response.headers.get(SESSION_ID, "")
+                    self._session = self._session_of(response)
                 if kind(response) == EVENT_STREAM:
                     done = await self._follow(response, message, position, to)
                 else:
@@ -210,14 +211,18 @@ class Streams:
             return False
         return done
 
+    def _session_of(self, response: httpx2.Response) -> str:
+        """The id of the session that a server has begun, if it has. Raises HandshakeFailed where it cannot be said back."""
+        session: str = response.headers.get(SESSION_ID, "")
+        if not session.isascii():
+            raise HandshakeFailed(f"{shown_url(self.url)} gave a session id that is no ASCII, as the protocol wants it", retriable=False)
+        return session
+
     async def _whole(self, response: httpx2.Response) -> JSONRPCResponse | JSONRPCError:
         """The answer in a body. Raises ServerError."""
         if response.status_code >= 300:
             raise ServerError(f"{shown_url(self.url)} answered HTTP {response.status_code}", code=response.status_code, ran=None)
-        try:
-            found = await message_in(await read(response, BODY_LIMIT))
-        except (TooLarge, httpx2.HTTPError):
-            found = None
+        found = await message_in(await response.aread())  # in memory by now: `Faults` has looked at it
         if not isinstance(found, JSONRPCResponse | JSONRPCError):
             raise ServerError(UNREADABLE, ran=True)
         return found
@@ -245,6 +250,7 @@ class Streams:
             )
             raise ServerError(text, ran=True) from None
         except (httpx2.TransportError, httpx2.DecodingError) as error:
+            position.unreadable = False
             _log.debug("an event stream of %s: %s", shown_url(self.url), error)
         return False
 
@@ -255,7 +261,7 @@ class Streams:
         found = await message_in(event.data)
         if found is None:
             position.unreadable = True
-            if _id_of(event.data) == str(request_id):
+            if str(meant_for(event.data)) == str(request_id):
                 raise ServerError(UNREADABLE, ran=True)
             return None
         if isinstance(found, JSONRPCResponse | JSONRPCError) and str(found.id) not in (str(request_id), "None"):
@@ -272,7 +278,7 @@ class Streams:
         return True
 
     async def _resume(self, message: JSONRPCRequest, position: _Position, to: tuple[_Deliver, _Incoming]) -> bool:
-        headers = {**self._headers(EVENT_STREAM), LAST_EVENT_ID: position.last_id}
+        headers = {**self._headers(EVENT_STREAM), LAST_EVENT_ID: position.last_id.encode()}
         try:
             async with sent(self.client, "GET", self.url, headers=headers) as response:
                 if response.status_code == 200 and kind(response) == EVENT_STREAM:
@@ -290,12 +296,14 @@ class Streams:
         position = _Position()
         heard_before = False
         while self._session:
-            headers = self._headers(EVENT_STREAM) | ({LAST_EVENT_ID: position.last_id} if position.last_id else {})
+            headers = self._headers(EVENT_STREAM) | ({LAST_EVENT_ID: position.last_id.encode()} if position.last_id else {})
             began = anyio.current_time()
             position.barren += 1
             try:
                 async with sent(self.client, "GET", self.url, headers=headers) as response:
                     status = response.status_code
+                    if status == 404 and heard_before:
+                        self.on_gone(session_over(self.url))
                     if status < 500 and status not in FOR_LATER and (status != 200 or kind(response) != EVENT_STREAM):
                         return
                     if status == 200:
@@ -327,11 +335,3 @@ class Streams:
 def _fail(entry: Entry | None, fault: ToolbayError) -> None:
     if entry is not None and entry.fault is None:
         entry.fault = fault
-
-
-def _id_of(data: str) -> str:
-    """The id in what is no proper message; empty if there is none."""
-    try:
-        return str(as_object(json.loads(data)).get("id", ""))
-    except (ValueError, RecursionError):
-        return ""

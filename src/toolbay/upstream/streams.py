@@ -16,8 +16,10 @@ from toolbay.upstream.faults import unreachable
 EVENT_STREAM = "text/event-stream"
 EVENT_LIMIT = 32 * 1024 * 1024
 """Bytes of one event."""
-ORDER_PATIENCE = 10.0
-"""Seconds that a notification holds back what follows it: a server must not see a request before `initialized`."""
+INITIALIZED = "notifications/initialized"
+"""It holds back what follows it: a server must not see a request before."""
+TELL_PATIENCE = 10.0
+"""Seconds that posting a message without an answer may take."""
 UNREADABLE = "its answer is no JSON-RPC message and could not be read; the call has run"
 
 Events: TypeAlias = AsyncGenerator[httpx2.ServerSentEvent]

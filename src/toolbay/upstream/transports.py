@@ -1,12 +1,11 @@
-"""The SDK's transports, each with our own process, lines, HTTP faults and ledger beneath it.
+"""The three transports, each over our own process, lines, HTTP faults and ledger.
 
-A transport here is an async context manager that yields the SDK's pair of streams. `Line` carries what the pair cannot say:
-that the other end is gone, and why.
+A transport here is an async context manager that yields the pair of streams that the SDK's dispatcher wants. `Line` carries
+what the pair cannot say: that the other end is gone, and why.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -20,7 +19,6 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCResponse
 
 from toolbay._aio import clock
-from toolbay._lenient import as_object
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.errors import ConnectionLost, HandshakeFailed, ServerError, ToolbayError
 from toolbay.net import http
@@ -31,7 +29,7 @@ from toolbay.upstream.engine import Opening
 from toolbay.upstream.faults import Faults
 from toolbay.upstream.ledger import Ledger
 from toolbay.upstream.lines import Lines, LineTooLong, Ring
-from toolbay.upstream.messages import message
+from toolbay.upstream.messages import meant_for, message
 from toolbay.upstream.process import Child
 from toolbay.upstream.sse import Streams as Sse
 from toolbay.upstream.streamable import Streams as Streamable
@@ -199,7 +197,9 @@ async def _over_http(opening: Opening, ledger: Ledger, line: Line) -> AsyncGener
 
     async with (
         http.client(headers=config.headers, wrap=wrap, policy=_policy(config)) as client,
-        Streamable(client=client, url=config.url, ledger=ledger, gone=line.died.is_set, on_gap=opening.on_gap).open() as streams,
+        Streamable(
+            client=client, url=config.url, ledger=ledger, gone=line.died.is_set, on_gone=line.dead, on_gap=opening.on_gap
+        ).open() as streams,
     ):
         yield streams
 
@@ -252,7 +252,7 @@ async def _read_lines(child: Child, inbox: Inbox, stray: Stray, ledger: Ledger, 
                     for text in lines.feed(await child.receive()):
                         if (found := await message(text)) is None:
                             stray.add(text)
-                            ledger.failed(_answers(text), ServerError(UNREADABLE, ran=True))
+                            ledger.failed(meant_for(text), ServerError(UNREADABLE, ran=True))
                         else:
                             stray.spoken = True
                             await inbox.put(SessionMessage(found))
@@ -269,14 +269,3 @@ async def _read_lines(child: Child, inbox: Inbox, stray: Stray, ledger: Ledger, 
     finally:
         inbox.end()
         line.dead(reason or ConnectionLost(child.describe_end()))
-
-
-def _answers(text: bytes) -> object:
-    """The request that a line means to answer, which is no message that can be read; None where it means none."""
-    if b'"id"' not in text:
-        return None
-    try:
-        known = as_object(json.loads(text))
-    except (ValueError, RecursionError):
-        return None
-    return known.get("id") if "method" not in known else None
