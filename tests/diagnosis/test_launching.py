@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from diagnosis.patients import errors, only, program, the_error
+from support.processes import alive
 from support.servers import config, stdio
 from toolbay.diagnosis import programs
 from toolbay.diagnosis.findings import Finding, Level, Notes
@@ -200,6 +201,36 @@ async def test_a_node_that_is_too_old_for_the_package_is_told(place: Place) -> N
     assert "install a Node.js that is >=20" in finding.mend
     program(node, "#!/bin/sh\necho v22.3.0\n")
     assert (await place.look("node", str(package / "dist" / "index.js"))).findings == []
+
+
+async def test_a_node_that_says_no_end_of_a_version_is_left(place: Place, tmp_path: Path) -> None:
+    """TRA-8, LIF-1: it is read as far as a version can go, and what it has started ends with it."""
+    package, pids = place.root / "server", tmp_path / "pids"
+    package.mkdir()
+    (package / "package.json").write_text('{"name": "weather", "engines": {"node": ">=20"}}')
+    program(place.bin / "node", f"#!/bin/sh\n/bin/sleep 600 &\necho $! > {pids}\nwhile :; do echo no version, but very much text; done\n")
+    assert (await place.look("node", str(package / "index.js"))).findings == []
+    assert not alive(int(pids.read_text()))
+
+
+async def test_a_program_in_a_sandbox_says_its_version_in_there(place: Place, tmp_path: Path) -> None:
+    """SEC: who is not trusted as a server is not trusted with `--version` either."""
+    package, trace = place.root / "server", tmp_path / "trace"
+    package.mkdir()
+    (package / "package.json").write_text('{"name": "weather", "engines": {"node": ">=20"}}')
+    program(place.bin / "node", f"#!/bin/sh\necho was here > {trace}\necho v16.3.0\n")
+    await place.look("node", str(package / "index.js"), sandbox="strict")
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("text", ["[" * 500_000, '{"engines": {"node": "' + ">" * 900_000 + '"}}'])
+async def test_a_package_whose_description_is_an_attack_is_passed_over(place: Place, text: str) -> None:
+    """TRA-8: a package is a stranger's."""
+    program(place.bin / "node", "#!/bin/sh\necho v16.3.0\n")
+    package = place.root / "server"
+    package.mkdir()
+    (package / "package.json").write_text(text)
+    assert (await place.look("node", str(package / "index.js"))).findings == []
 
 
 async def test_what_npx_has_fetched_before_tells_which_node_it_wants(place: Place) -> None:

@@ -34,6 +34,9 @@ PART = st.integers(min_value=0, max_value=40)
         ("v20.0.0", "", True),
         ("v20.0.0", "lts", True),
         ("nonsense", ">=20", True),
+        ("v18.0.0", ">" * 1_000_000, True),
+        ("v18.0.0", ">=" + "9" * 5_000, True),
+        ("v" + "9" * 5_000, ">=20", True),
     ],
 )
 def test_a_version_is_in_a_range_or_not(version: str, wanted: str, fits: bool) -> None:

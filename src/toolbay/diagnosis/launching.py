@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -24,7 +25,10 @@ from toolbay.config.models import ServerConfig
 from toolbay.config.places import user_home
 from toolbay.diagnosis import programs, versions
 from toolbay.diagnosis.findings import Notes
-from toolbay.upstream.launch import environment
+from toolbay.errors import LaunchFailed
+from toolbay.upstream.launch import environment, prepare
+from toolbay.upstream.process import spawn
+from toolbay.upstream.sandbox import confined
 
 VERSION_SECONDS: Final = 10.0
 """How long a program may take to say its version."""
@@ -221,7 +225,7 @@ def _node(look: _Look, file: Path) -> _Node | None:
 
 
 async def _look_at_version(look: _Look, node: _Node) -> None:
-    version = await _said_version(node.program, look.child)
+    version = await _said_version(look, node.program)
     if version and not versions.satisfies(version, node.wanted):
         why = f"{node.program} is {version}, and the package {node.package} wants {node.wanted} ({node.place})"
         mend = f"install a Node.js that is {node.wanted}, or name one as `command` by its full path"
@@ -248,11 +252,16 @@ def _packages(look: _Look, launcher: str) -> Iterator[tuple[Path, Mapping[str, A
             continue
 
 
-async def _said_version(program: str, env: Mapping[str, str]) -> str:
+async def _said_version(look: _Look, program: str) -> str:
+    """The first line that it says. It is started as the server would be: behind the same walls, and with nothing left of it."""
+    config = look.config.model_copy(update={"command": program, "args": ("--version",)})
+    said = b""
     with anyio.move_on_after(VERSION_SECONDS):
         try:
-            said = await anyio.run_process([program, "--version"], env=dict(env), check=False)
-        except OSError:
+            async with spawn(confined(prepare(config, look.environ), config)) as child:
+                with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    while b"\n" not in said and len(said) <= versions.LONGEST:
+                        said += await child.receive()
+        except LaunchFailed:
             return ""
-        return said.stdout.decode("utf-8", "replace").strip()
-    return ""
+    return said.partition(b"\n")[0].decode("utf-8", "replace").strip()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
+LONGEST = 500
+"""Characters of what can be a version, or a range of some."""
+
 Version: TypeAlias = tuple[int, int, int]
 
 _VERSION = re.compile(r"v?(\d+)(?:\.(\d+|[xX*]))?(?:\.(\d+|[xX*]))?(?:[-+][\w.+-]*)?\Z")
@@ -22,7 +25,7 @@ def parsed(text: str) -> Version | None:
 
 def satisfies(version: str, wanted: str) -> bool:
     """Whether `version` is in the range `wanted`. True where one of them is not understood: nothing is known against it."""
-    have = parsed(version)
+    have = parsed(version) if max(len(version), len(wanted)) <= LONGEST else None
     if have is None:
         return True
     return any(all(_fits(have, word) for word in _words(part)) for part in wanted.split("||"))
