@@ -17,6 +17,7 @@ from pydantic_core import from_json
 from servers.raw_http import RawHttp, Step
 from servers.raw_sse import RawSse
 from support.connections import linked, raw
+from toolbay import App, parse
 from toolbay.errors import BadCall
 from toolbay.upstream.messages import DEEPEST, LONGEST_NUMBER, MENDED_AT_MOST, mended, message
 
@@ -149,3 +150,26 @@ async def test_arguments_that_cannot_be_written_cost_their_call(transport: str) 
         assert "nothing was sent" in str(refused)
         assert await link.call("echo", {"text": "good"}) == "good"
         assert link.heard.states == ["connecting", "ready"]
+
+
+@pytest.mark.parametrize("digits", [400, 5_000])
+async def test_a_wait_of_any_length_before_a_stream_is_resumed_costs_nothing(digits: int) -> None:
+    """H9: `retry` of an event stream is a number of any size."""
+
+    def waiting(reply: bytes) -> list[Any]:
+        body = b"retry: " + b"9" * digits + b"\n\ndata: " + reply + b"\n\n"
+        return [b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(body) + body]
+
+    async with RawHttp() as server, linked(server.entry) as link:
+        server.steps["echo"] = [Step(wire=waiting)]
+        assert await link.call("echo", {"text": "good"}) == "good"
+        assert link.heard.states == ["connecting", "ready"]
+
+
+async def test_a_code_of_any_length_leaves_room_for_the_words() -> None:
+    """I5: an error of 500 characters at the most."""
+    async with App(parse({"mcpServers": {"s": raw("--error", f"note={'9' * 400}")}})) as app:
+        await app.settle()
+        told = (await app.call("mcp_s_note", {})).text
+    assert "is refused, as told" in told
+    assert len(told) <= 500

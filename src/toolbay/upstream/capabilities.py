@@ -50,6 +50,8 @@ DESCRIPTION_LIMIT = 4_000
 """Characters of one description; the longest seen has 14,000, and every model request would carry it."""
 _LIGHT_SCHEMA = 20_000
 """Weight up to which an output schema is made ready beside the rest of the program."""
+_ANY_CODE = 10**9
+"""Beyond it a code is no code, and its digits would take the room of the words."""
 ERROR_LIMIT = 500
 """Characters of an error that a model is told (I5)."""
 IDEMPOTENCY_KEY = "io.toolbay/idempotencyKey"
@@ -313,7 +315,7 @@ def _told(error: CallError | ConnectionLost | ConnectionFailed, what: str, conne
     if isinstance(error, CallTimeout):
         return CallTimeout(say(f"{what} of {server} failed", "The server was told to stop." if error.sent else "", ending), sent=error.sent)
     if isinstance(error, ServerError):
-        code = f" {error.code}" if error.code else ""
+        code = f" {error.code}" if error.code and abs(error.code) < _ANY_CODE else ""
         text = say(f"{server} answered {what} with an error{code}", ending)
         if isinstance(error, Busy):
             return Busy(text, code=error.code, data=error.data, ran=error.ran, retry_after=error.retry_after)

@@ -70,7 +70,7 @@ class _Position:
 
     def see(self, event: httpx2.ServerSentEvent) -> None:
         self.last_id = event.id or self.last_id
-        self.retry = self.retry if event.retry is None else event.retry / 1000
+        self.retry = self.retry if event.retry is None else min(event.retry, LAST_DELAY * 1000) / 1000  # it may be any number
         self.barren = 0
         self.unreadable = False
 
