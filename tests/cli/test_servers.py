@@ -181,6 +181,9 @@ def test_a_test_that_fails_shows_what_the_server_said(tmp_path: Path, configure:
     assert (done.stdout + done.stderr).count("my disk is on fire") == 1
     assert "7" in done.stderr
     assert "Traceback" not in done.stderr
+    assert done.stdout.startswith("bad: stdio ")
+    assert "\n✗ failed\n" in done.stdout
+    assert json.loads(toolbay("test", "bad", "--json", cwd=tmp_path).stdout)["state"] == "failed", "it is tried once"
     assert toolbay("test", "none", cwd=tmp_path).returncode == 3
     assert leftovers(mark[MARK]) == []
 

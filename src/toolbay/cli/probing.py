@@ -33,7 +33,7 @@ def probe(
 
 async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
     from toolbay.cli.running import Opening, opened  # noqa: PLC0415
-    from toolbay.config.models import InvalidServer  # noqa: PLC0415
+    from toolbay.config.models import InvalidServer, RestartPolicy  # noqa: PLC0415
 
     terminal = invoked.terminal
     config = invoked.config()
@@ -45,8 +45,9 @@ async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
         return SERVER_FAILED
     if server.disabled:
         terminal.say(f'"{name}" is disabled; it is started for this test only.')
-        changed = {**config.tools.mcp_servers, name: server.model_copy(update={"disabled": False})}
-        config = config.model_copy(update={"tools": config.tools.model_copy(update={"mcp_servers": changed})})
+    once = server.model_copy(update={"disabled": False, "restart": RestartPolicy(enabled=False)})
+    tried = config.tools.model_copy(update={"mcp_servers": {name: once}})
+    config = config.model_copy(update={"tools": tried})
     if not as_json:
         terminal.write(f"{name}: {server.type} {one_line(_redact.url(server.url) if server.url else server.command)}")
     async with opened(invoked, Opening(only={name}, asides=True), config) as app:
@@ -92,9 +93,7 @@ def _tell(invoked: Invocation, status: ServerStatus, tools: list[str]) -> None:
 
 def _tell_failure(invoked: Invocation, status: ServerStatus) -> None:
     terminal = invoked.terminal
-    # It would be tried again; this command does not wait for that.
-    state = status.state if status.retry_in is None else "failed"
-    terminal.write(f"✗ {state.replace('_', ' ')}", RED)
+    terminal.write(f"✗ {status.state.replace('_', ' ')}", RED)
     # The error has ended in the very last lines already.
     lines = [line for line in list(status.stderr)[-_STDERR_LINES:] if one_line(line) not in one_line(status.error)]
     if lines:
