@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from toolbay._weight import aside, heavy
-from toolbay.config.models import ServerConfig
+from toolbay.config.models import ServerConfig, ToolsConfig
 from toolbay.events import About, Notice
 from toolbay.lock import Verdicts
 from toolbay.types import ArtifactStore, Tool
@@ -38,7 +38,7 @@ class Assembly:
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
-        self._budget = 16_000
+        self._budget = ToolsConfig().result_budget
         self._made: dict[str, tuple[Listing, Offers]] = {}
         self._prepared: dict[str, tuple[Listing, Offers]] = {}
         self._tools: dict[Key, tuple[Offer, Tool]] = {}

@@ -212,18 +212,20 @@ class Fleet:
         servers: Mapping[str, ServerConfig | InvalidServer],
         *,
         secrets: frozenset[str] = frozenset(),
-        budget: int = 16_000,
+        budget: int | None = None,
         lock: Lock | None = None,
         wait: bool = True,
     ) -> Reloaded:
         """Go from the servers that run to those of a configuration (LIF-4). One at a time; the last one asked for wins.
 
         Untouched servers keep their connection and their running calls. `wait` waits for the servers that were started
-        here until they are ready or have failed, for 12 s at the most. `lock` (None: as before) judges what they offer.
+        here until they are ready or have failed, for 12 s at the most. `lock` judges what they offer, `budget` bounds a
+        result's text (None: as before).
         """
         async with self._applying:
             self._quarantine.lock = lock or self.lock
-            self._assembly.budget = budget
+            if budget is not None:
+                self._assembly.budget = budget
             self._secrets |= secrets  # what was a secret once must not be shown later
             self._invalid = {name: entry for name, entry in servers.items() if isinstance(entry, InvalidServer)}
             new = {name: entry for name, entry in servers.items() if isinstance(entry, ServerConfig)}
