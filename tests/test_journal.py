@@ -226,6 +226,20 @@ async def test_a_journal_that_cannot_be_read_costs_nothing(content: bytes, tmp_p
             assert [call.tool for call in journal.unfinished] == ["mcp_files_delete"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="rights of folders are another matter there")
+async def test_what_others_may_have_written_is_told_to_nobody(tmp_path: Path) -> None:
+    """CAL-3: its words reach a model, so they must be our own."""
+    with abandoned(tmp_path / "j", BEGUN) as path:
+        (tmp_path / "j").chmod(0o777)
+        async with Journal(tmp_path / "j", events=Events()) as journal:
+            assert journal.unfinished == ()
+            assert journal.note() == ""
+        (tmp_path / "j").chmod(0o755)
+        async with Journal(tmp_path / "j", events=Events()) as journal:
+            assert [call.server for call in journal.unfinished] == ["files"]
+        assert path.exists()
+
+
 @given(st.binary(max_size=300))
 def test_no_content_of_a_file_breaks_its_reader(data: bytes) -> None:
     """CAL-3: it is read at the start of every run."""

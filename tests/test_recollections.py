@@ -221,6 +221,10 @@ def test_a_listing_in_which_a_secret_stands_is_not_kept(tmp_path: Path, folder: 
         b'{"format": 1, "received": "now", "freshFor": [null, null]}',
         b'{"format": 1, "received": 1, "freshFor": [null, null], "listing": {}, "info": {}}',
         b" " * (MAX_BYTES + 1),
+        b"[" * 1_000_000,
+        b'{"format": 1, "received": 1' + b"0" * 400 + b', "freshFor": [null, null], "listing": {"tools": [], "resources": [], '
+        b'"templates": [], "prompts": [], "complaints": []}, '
+        b'"info": {"name": "", "version": "", "protocol": "", "instructions": "", "capabilities": {}}}',
     ],
 )
 def test_a_file_that_is_damaged_or_of_others_is_ignored_and_logged(
@@ -234,6 +238,24 @@ def test_a_file_that_is_damaged_or_of_others_is_ignored_and_logged(
         assert folder.recall(HTTP) is None
     assert f"{kept} holds nothing that can be used" in caplog.text
     folder.keep(HTTP, LISTING, INFO)
+    assert folder.recall(HTTP) is not None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="rights of folders are another matter there")
+def test_a_folder_that_others_write_to_is_neither_believed_nor_filled(
+    tmp_path: Path, folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LIF-6, security.md 26: whoever can put a file there could tell a model anything, or have a file of ours written over by a link."""
+    folder.keep(HTTP, LISTING, INFO)
+    (tmp_path / "listings").chmod(0o777)
+    before = {path: path.read_bytes() for path in (tmp_path / "listings").iterdir()}
+    with caplog.at_level(logging.WARNING, logger="toolbay.recollections"):
+        assert folder.recall(HTTP) is None
+        folder.keep(HTTP, replace(LISTING, tools=()), INFO)
+        folder.forget(HTTP)
+    assert "can be written to by others" in caplog.text
+    assert {path: path.read_bytes() for path in (tmp_path / "listings").iterdir()} == before
+    (tmp_path / "listings").chmod(0o700)
     assert folder.recall(HTTP) is not None
 
 

@@ -26,6 +26,7 @@ import anyio.to_thread
 
 from toolbay._text import line
 from toolbay.config.models import ServerConfig
+from toolbay.config.places import others_write
 from toolbay.errors import ToolbayError
 from toolbay.events import Event, Events, Notice, TurnFinished
 from toolbay.types import CallContext, Invocation, Json, Kind, Next, Outcome, ToolResult, outcome_of
@@ -306,6 +307,9 @@ class _Found:
 
 def _left(folder: Path) -> Iterator[_Found]:
     """What runs that are over have left, oldest first. Journals that say nothing, any more, are removed."""
+    if others_write(folder):
+        _log.warning("%s can be written to by others, so what lies there is told to nobody: make it yours alone", folder)
+        return
     try:
         paths = sorted(path for path in folder.iterdir() if path.name.endswith(_SUFFIX))
     except OSError as error:

@@ -29,11 +29,13 @@ from typing import Any, Self, cast
 import anyio
 import anyio.abc
 import anyio.to_thread
+from pydantic_core import from_json
 
 from toolbay._lenient import as_object, as_objects, as_text
 from toolbay._redact import harmless_header, looks_secret, mask
 from toolbay.config import reading, writing
 from toolbay.config.models import ServerConfig, TransportType
+from toolbay.config.places import others_write
 from toolbay.config.servers import SHORTEST_SECRET
 from toolbay.errors import ConfigError, LaunchFailed
 from toolbay.reconcile import CONNECTION
@@ -137,7 +139,7 @@ class Folder:
             return _decoded(reading.read(place, MAX_BYTES))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             _log.warning("%s holds nothing that can be used and is ignored: %s", place, str(error)[:200])
             return None
 
@@ -160,7 +162,10 @@ class Folder:
         return {"argv": launch.argv, "folder": str(Path(launch.cwd or ".").resolve()), "given": given}
 
     def _key(self, *, make: bool) -> bytes:
-        """What digests are keyed with; empty where there is none."""
+        """What digests are keyed with; empty where there is none, and where others may have put theirs in its place."""
+        if others_write(self._path):
+            _log.warning("%s can be written to by others, so nothing is kept there or taken from there: make it yours alone", self._path)
+            return b""
         path = self._path / "key"
         data = writing.read(path)
         if make and (data is None or len(data) != KEY_BYTES):
@@ -292,11 +297,11 @@ def _encoded(made: Recollection, safe: Callable[[str], str]) -> bytes | None:
 def _decoded(data: bytes) -> Recollection:
     """
     Raises:
-        ValueError, RecursionError: these are not the bytes of a recollection.
+        ValueError, OverflowError: these are not the bytes of a recollection.
     """
     if len(data) > MAX_BYTES:
         raise ValueError("it is too large")
-    document = as_object(json.loads(data))
+    document = as_object(from_json(data))  # which ends at 200 levels
     listed, said, fresh = as_object(document.get("listing")), as_object(document.get("info")), document.get("freshFor")
     received, complaints = document.get("received"), listed.get("complaints")
     if document.get("format") != FORMAT or not isinstance(received, int | float) or not isinstance(fresh, list) or len(fresh) != 2:  # pyright: ignore[reportUnknownArgumentType]

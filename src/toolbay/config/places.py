@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,6 +41,15 @@ def data_home(environ: Mapping[str, str]) -> Path:
     import platformdirs  # noqa: PLC0415  # as above
 
     return Path(platformdirs.user_data_dir(APP, appauthor=False))
+
+
+def others_write(folder: Path) -> bool:
+    """Whether somebody else may have put something into a folder of ours. False where it is not there."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return False
+    return hasattr(os, "getuid") and (found.st_uid != os.getuid() or bool(found.st_mode & 0o022))
 
 
 def find(cwd: Path, environ: Mapping[str, str]) -> Path | None:
