@@ -104,8 +104,8 @@ class App:
         surroundings = Surroundings(config_of=self._config_of, tool_of=self._tool, mask=self._mask)
         remembered = Remembered(data / "approvals.json")
         approvals = Approvals(surroundings, events=self.events, approver=options.get("approver"), remembered=remembered)
-        self.journal = Journal(data / "journal", events=self.events, config_of=self._config_of)
-        interceptors = (approvals, *options.get("interceptors", ()), self.journal)
+        self._journal = Journal(data / "journal", events=self.events, config_of=self._config_of)
+        interceptors = (approvals, *options.get("interceptors", ()), self._journal)
         self.registry = Registry(events=self.events, interceptors=interceptors, mask=self._mask)
         kept = config.tools.artifacts
         self.artifacts = Artifacts(
@@ -146,7 +146,7 @@ class App:
         self._entered_in = _entering(self._entered_in)
         await self._stack.__aenter__()
         try:
-            await self._stack.enter_async_context(self.journal)
+            await self._stack.enter_async_context(self._journal)
             if self._recollections is not None:
                 await self._stack.enter_async_context(self._recollections)
             await self._stack.enter_async_context(self.fleet)
@@ -197,7 +197,8 @@ class App:
     def watch(self) -> AbstractAsyncContextManager[None]:
         """While the block runs, reload at SIGHUP, and when the configuration's files change unless `tools.reloadOnChange` is false.
 
-        What came of it is a `ConfigReloaded` event. Enter it in the main thread: signals are heard nowhere else.
+        What came of it is a `ConfigReloaded` event. Enter it in the main thread: signals are heard nowhere else, and
+        of several Apps by the one that was entered last.
 
         Raises:
             ToolbayError: the App is not running.
@@ -220,7 +221,7 @@ class App:
         return self.fleet.servers
 
     async def settle(self, quiet: float | None = 3.0, *, warm: bool = False) -> None:
-        """See `Fleet.settle`."""
+        """Wait until every server is ready or has failed once, or one is ready and `quiet` seconds brought no news (`Fleet.settle`)."""
         await self.fleet.settle(quiet, warm=warm)
 
     async def ready(self, server: str) -> ServerStatus:
@@ -275,7 +276,7 @@ class App:
     @property
     def unfinished(self) -> tuple[UnfinishedCall, ...]:
         """Calls during which an earlier run ended, and which may have taken effect; empty once a model was told of them."""
-        return self.journal.unfinished
+        return self._journal.unfinished
 
     # -- the agent ----------------------------------------------------------------------------------------------------
 
@@ -302,7 +303,7 @@ class App:
         return Runner(self._chosen, tools or self.registry, events=self.events, limits=limits, instructions=self._instructions)
 
     def _instructions(self) -> str:
-        return composed(self.config.agent.instructions, self.servers.values(), also=self.journal.note())
+        return composed(self.config.agent.instructions, self.servers.values(), also=self._journal.note())
 
     async def _choose(self) -> Model:
         if not isinstance(self._model, str):

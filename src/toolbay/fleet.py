@@ -218,14 +218,12 @@ class Fleet:
     ) -> Reloaded:
         """Go from the servers that run to those of a configuration (LIF-4). One at a time; the last one asked for wins.
 
-        Untouched servers keep their connection and their running calls. `wait` waits for the servers that were started
-        here until they are ready or have failed, for 12 s at the most. `lock` judges what they offer, `budget` bounds a
-        result's text (None: as before).
+        Untouched servers keep their connection and their running calls. `wait`: for those that were started here, until they
+        are ready or have failed, for 12 s at the most. `lock`, and `budget` (characters of a result): None leaves it as it is.
         """
         async with self._applying:
             self._quarantine.lock = lock or self.lock
-            if budget is not None:
-                self._assembly.budget = budget
+            self._assembly.budget = budget or self._assembly.budget
             self._secrets |= secrets  # what was a secret once must not be shown later
             self._invalid = {name: entry for name, entry in servers.items() if isinstance(entry, InvalidServer)}
             new = {name: entry for name, entry in servers.items() if isinstance(entry, ServerConfig)}
