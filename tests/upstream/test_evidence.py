@@ -15,14 +15,15 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp_types import JSONRPCNotification
 
 from servers.raw_http import RawHttp, Step
 from servers.raw_sse import RawSse
 from support.connections import Link, linked, raw
 from toolbay.errors import Busy, CallError, ConnectionLost, ServerError, ToolbayError
 from toolbay.types import Json, Outcome, outcome_of
-from toolbay.upstream.faults import Faults
-from toolbay.upstream.ledger import Ledger
+from toolbay.upstream.faults import WORKS_FOR, Faults
+from toolbay.upstream.ledger import CANCELLED, Entry, Ledger
 from toolbay.upstream.statuses import REFUSED, REJECTED, in_words, retry_after
 
 pytestmark = pytest.mark.anyio
@@ -381,6 +382,16 @@ def lowered(request: httpx2.Request) -> httpcore2.Request:
     return httpcore2.Request(request.method, str(request.url))
 
 
+def posted(entry: Entry) -> httpx2.Request:
+    """A call as a transport posts it."""
+    message = {"jsonrpc": "2.0", "id": entry.id, "method": "tools/call"}
+    return httpx2.Request("POST", "http://127.0.0.1:1/mcp", json=message, extensions={WORKS_FOR: entry.id})
+
+
+def cancellation(entry: Entry) -> JSONRPCNotification:
+    return JSONRPCNotification(jsonrpc="2.0", method=CANCELLED, params={"requestId": entry.id})
+
+
 class Slow(httpx2.AsyncBaseTransport):
     """Takes its time until it would write the first byte; then it answers."""
 
@@ -400,16 +411,16 @@ async def test_a_request_whose_caller_has_left_is_not_sent_any_more() -> None:
     slow, ledger = Slow(), Ledger()
     faults = Faults(slow, ledger, on_dead=lambda _reason: None, wakes=False)
 
-    async def post(message: Json) -> None:
-        await faults.handle_async_request(httpx2.Request("POST", "http://127.0.0.1:1/mcp", json=message))
+    async def post(entry: Entry) -> None:
+        await faults.handle_async_request(posted(entry))
 
     one, other = ledger.open(), ledger.open()
     async with anyio.create_task_group() as group:
         for entry in (one, other):
-            group.start_soon(post, {"jsonrpc": "2.0", "id": entry.id, "method": "tools/call"})
+            group.start_soon(post, entry)
         await anyio.wait_all_tasks_blocked()
         ledger.close(one)
-        await post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": one.id}})
+        assert ledger.takes_back(cancellation(one))
         slow.connected.set()
     assert [b"tools/call" in content for content in slow.written] == [True], "the other's alone"
     assert other.sent
@@ -433,8 +444,7 @@ async def test_a_first_write_that_is_refused_as_a_whole_has_sent_nothing() -> No
         ledger = Ledger()
         entry = ledger.open()
         faults = Faults(Refusing(error), ledger, on_dead=lambda _reason: None, wakes=False)
-        message = {"jsonrpc": "2.0", "id": entry.id, "method": "tools/call"}
-        await faults.handle_async_request(httpx2.Request("POST", "http://127.0.0.1:1/mcp", json=message))
+        await faults.handle_async_request(posted(entry))
         assert isinstance(entry.fault, ConnectionLost)
         assert entry.sent is sent
 

@@ -18,7 +18,7 @@ from toolbay.errors import ToolbayError
 from toolbay.net import http
 from toolbay.types import Outcome, outcome_of
 from toolbay.upstream import streamable
-from toolbay.upstream.faults import Faults
+from toolbay.upstream.faults import WORKS_FOR, Faults
 from toolbay.upstream.ledger import Ledger
 
 pytestmark = pytest.mark.anyio
@@ -73,7 +73,8 @@ async def test_a_tunnel_that_breaks_has_carried_nothing() -> None:
             return Faults(inner, ledger, on_dead=lambda _: None, wakes=False, safe=str)
 
         async with http.client(wrap=wrap, proxy=proxy) as client:
-            await client.post("https://tools.example/mcp", json={"jsonrpc": "2.0", "id": entry.id, "method": "tools/call"})
+            message = {"jsonrpc": "2.0", "id": entry.id, "method": "tools/call"}
+            await client.post("https://tools.example/mcp", json=message, extensions={WORKS_FOR: entry.id})
         group.cancel_scope.cancel()
     assert asked[0].startswith(b"CONNECT tools.example:443 ")
     assert entry.fault is not None

@@ -13,10 +13,10 @@ from typing import Self, TypeAlias
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification, JSONRPCRequest
+from mcp_types import JSONRPCRequest
 
 from toolbay.errors import BadCall, ConnectionLost, ToolbayError
-from toolbay.upstream.ledger import CANCELLED, Ledger
+from toolbay.upstream.ledger import Ledger
 from toolbay.upstream.messages import encoded
 from toolbay.upstream.pipes import NothingTaken
 from toolbay.upstream.process import Child
@@ -168,10 +168,8 @@ class Outbox:
         message, request_id = item.message, _request_id(item)
         if not self._ledger.may_send(request_id):
             return None  # its caller has left, and was told that it was not sent
-        if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
-            cancelled = (message.params or {}).get("requestId")
-            if cancelled is not None and self._ledger.withdraw(cancelled):
-                return None  # of a request that the server never saw
+        if self._ledger.takes_back(message):
+            return None
         try:
             return encoded(message) + b"\n"
         except BadCall as error:

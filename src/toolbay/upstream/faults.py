@@ -22,7 +22,7 @@ from toolbay._redact import url as shown_url
 from toolbay._text import clean, line
 from toolbay.errors import BlockedAddress, ConnectionLost, Refused, ServerError, ToolbayError
 from toolbay.types import Json
-from toolbay.upstream.ledger import CANCELLED, UNDER_WAY, Ledger
+from toolbay.upstream.ledger import Ledger
 from toolbay.upstream.messages import mended
 from toolbay.upstream.statuses import patience, refusal, refused_status
 
@@ -31,6 +31,8 @@ BODY_LIMIT = 32 * 1024 * 1024
 ERROR_BODY_LIMIT = 64 * 1024
 ERROR_BODY_PATIENCE = 1.0
 """Seconds for the body of an error. Its status is known by then, and says what counts."""
+WORKS_FOR = "toolbay.works_for"
+"""The extension of an HTTP request that holds the id of the JSON-RPC request which it posts, or whose answer it goes on with."""
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.ProxyError)
 """Errors of reaching a server: the request itself was not written."""
 
@@ -75,17 +77,6 @@ def unreachable(error: BaseException, url: str) -> ToolbayError:
     if isinstance(error, httpx2.RemoteProtocolError):
         return Refused(f"{where} gave an answer that is no proper HTTP ({line(str(error), 120)})")
     return Refused(f"{where} could not be reached ({type(error).__name__})")
-
-
-def _about(request: httpx2.Request) -> tuple[Any, Any]:
-    """The JSON-RPC id of a request that is being posted, or the one of the request that is being taken back; None, None else."""
-    try:
-        message = as_object(json.loads(request.content))
-    except (ValueError, httpx2.RequestNotRead):
-        return None, None
-    if message.get("method") == CANCELLED:
-        return None, as_object(message.get("params")).get("requestId")
-    return (message.get("id") if "method" in message else None), None
 
 
 class _Withdrawn(Exception):
@@ -174,9 +165,7 @@ class Faults(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method != "POST":
             return self._taken_up(request, await self._inner.handle_async_request(request))
-        request_id, cancelled = _about(request)
-        if cancelled is not None and self._ledger.withdraw(cancelled):
-            return httpx2.Response(202, request=request)  # of a request that the server never saw
+        request_id = request.extensions.get(WORKS_FOR)
 
         async def trace(event: str, info: Json) -> None:
             if event.endswith("send_request_headers.started") and info["request"].method != b"CONNECT":
@@ -245,11 +234,11 @@ class Faults(httpx2.AsyncBaseTransport):
 
     def _taken_up(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         """A stream that goes on after an event id carries the answer of the request whose stream was cut (2025-11-25)."""
-        entry = UNDER_WAY.get()
-        if entry is None or "last-event-id" not in request.headers or response.status_code != 200:
+        request_id = request.extensions.get(WORKS_FOR)
+        if request_id is None or response.status_code != 200:
             return response
-        self._ledger.cut(entry.id, None)
-        return self._watched(response, entry.id, str(request.url))
+        self._ledger.cut(request_id, None)
+        return self._watched(response, request_id, str(request.url))
 
     async def _judge_error(self, request: httpx2.Request, request_id: Any, response: httpx2.Response) -> httpx2.Response:
         url = str(request.url)
@@ -285,9 +274,7 @@ class Faults(httpx2.AsyncBaseTransport):
         if self._wakes or request_id is None:
             self._ledger.failed(request_id, fault)
             return httpx2.Response(202, request=request)
-        entry = self._ledger.get(request_id)
-        if entry is not None and entry.fault is None:
-            entry.fault = fault
+        self._ledger.note(request_id, fault)
         error = {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32000, "message": str(fault)}}
         return httpx2.Response(200, request=request, json=error)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 from toolbay.errors import ToolbayError
@@ -38,8 +37,6 @@ class Entry:
 CANCELLED = "notifications/cancelled"
 REMEMBERED = 256
 """Requests that were never sent, of which it is known for a moment, until their cancellation has come by."""
-UNDER_WAY: ContextVar[Entry | None] = ContextVar("request under way", default=None)
-"""The request that this task of a transport works for."""
 
 
 class Ledger:
@@ -72,8 +69,12 @@ class Ledger:
         entry = self.get(request_id)
         return entry is not None and not entry.withdrawn
 
-    def withdraw(self, request_id: object) -> bool:
-        """Whether a request that is being cancelled was never sent: then it is not sent any more, and nobody needs to be told."""
+    def takes_back(self, message: object) -> bool:
+        """Whether a message of ours cancels what was never sent: then that is not sent any more, and this needs not be either."""
+        params = getattr(message, "params", None) if getattr(message, "method", "") == CANCELLED else None
+        return bool(params) and self._withdraw(params.get("requestId"))
+
+    def _withdraw(self, request_id: object) -> bool:
         if (entry := self.get(request_id)) is None:
             return request_id in self._never_sent
         entry.withdrawn = not entry.sent
@@ -99,7 +100,7 @@ class Ledger:
                 entry.on_sent()
 
     def unsent(self, request_id: object) -> None:
-        """Take `sent` back: the first write was refused as a whole."""
+        """Take `sent` back: nothing has got out, since the first write was refused as a whole, or nobody could be reached."""
         if (entry := self.get(request_id)) is not None:
             entry.sent = False
 
@@ -109,12 +110,19 @@ class Ledger:
             entry.answered = True
         return entry is not None
 
+    def note(self, request_id: object, fault: ToolbayError) -> bool:
+        """Note why there will be no answer, for when the transport gives one in its place; whether it is news to who waits."""
+        entry = self.get(request_id)
+        if entry is None or entry.fault is not None:
+            return False
+        entry.fault = fault
+        return True
+
     def failed(self, request_id: object, fault: ToolbayError) -> None:
-        """Note that no answer will come, and wake whoever waits for it."""
-        if (entry := self.get(request_id)) is not None and entry.fault is None:
-            entry.fault = fault
-            if entry.on_fault is not None:
-                entry.on_fault()
+        """Note why there will be no answer, and wake whoever waits for it."""
+        entry = self.get(request_id)
+        if self.note(request_id, fault) and entry is not None and entry.on_fault is not None:
+            entry.on_fault()
 
     def cut(self, request_id: object, fault: ToolbayError | None) -> None:
         """Note that the answer's stream broke; None: it has been taken up again."""

@@ -22,7 +22,7 @@ from toolbay._redact import url as shown_url
 from toolbay.errors import BadCall, ConnectionFailed, ConnectionLost, HandshakeFailed, ServerError, ToolbayError
 from toolbay.net import http
 from toolbay.net.guard import within
-from toolbay.upstream.faults import ERROR_BODY_LIMIT, TooLarge, read, read_error
+from toolbay.upstream.faults import ERROR_BODY_LIMIT, WORKS_FOR, TooLarge, read, read_error
 from toolbay.upstream.ledger import Ledger
 from toolbay.upstream.messages import encoded, meant_for
 from toolbay.upstream.messages import message as message_in
@@ -111,6 +111,8 @@ class Streams:
         async with outgoing, anyio.create_task_group() as group:
             async for item in outgoing:
                 message = item.message
+                if self.ledger.takes_back(message):
+                    continue
                 try:
                     content = encoded(message)
                 except BadCall as error:
@@ -139,8 +141,9 @@ class Streams:
             await self._posted(content, endpoint, request_id)
 
     async def _posted(self, content: bytes, endpoint: str, request_id: object) -> None:
+        headers, about = {"Content-Type": "application/json"}, {WORKS_FOR: request_id}
         try:
-            async with sent(self.client, "POST", endpoint, content=content, headers={"Content-Type": "application/json"}) as response:
+            async with sent(self.client, "POST", endpoint, content=content, headers=headers, extensions=about) as response:
                 if response.status_code >= 300:
                     text = f"{shown_url(endpoint)} answered HTTP {response.status_code}"
                     self.ledger.failed(request_id, ServerError(text, code=response.status_code, ran=None))

@@ -31,8 +31,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolbay._redact import url as shown_url
 from toolbay.errors import BadCall, BlockedAddress, HandshakeFailed, ServerError, ToolbayError
-from toolbay.upstream.faults import ERROR_BODY_LIMIT, TooLarge, read, session_over
-from toolbay.upstream.ledger import CANCELLED, UNDER_WAY, Entry, Ledger
+from toolbay.upstream.faults import ERROR_BODY_LIMIT, WORKS_FOR, TooLarge, read, session_over
+from toolbay.upstream.ledger import CANCELLED, Ledger
 from toolbay.upstream.messages import encoded, meant_for
 from toolbay.upstream.messages import message as message_in
 from toolbay.upstream.streams import EVENT_LIMIT, EVENT_STREAM, INITIALIZED, TELL_PATIENCE, UNREADABLE, events, kind, sent
@@ -140,6 +140,8 @@ class Streams:
                 method = getattr(message, "method", "")
                 if method == CANCELLED and self._protocol in MODERN_PROTOCOL_VERSIONS:
                     continue  # its stream is left as soon as its caller is gone, and that says it
+                if self.ledger.takes_back(message):
+                    continue
                 if method != INITIALIZED:
                     group.start_soon(self._tell, content, headers, name="http: tell")
                     continue
@@ -172,7 +174,6 @@ class Streams:
     async def _request(self, message: JSONRPCRequest, content: bytes, headers: dict[str, str], incoming: _Incoming) -> None:
         """Post a request and give its answer back: the server's, or an error where there will be none; why, stands in the ledger."""
         entry = self.ledger.get(message.id)
-        UNDER_WAY.set(entry)
 
         async def deliver(answer: JSONRPCResponse | JSONRPCError) -> None:
             if entry is not None:
@@ -192,9 +193,10 @@ class Streams:
 
     async def _exchange(self, message: JSONRPCRequest, content: bytes, headers: dict[str, str], to: tuple[_Deliver, _Incoming]) -> bool:
         """Whether an answer was delivered."""
-        entry, position = UNDER_WAY.get(), _Position()
+        position = _Position()
+        about = {WORKS_FOR: message.id}
         try:
-            async with sent(self.client, "POST", self.url, content=content, headers=headers) as response:
+            async with sent(self.client, "POST", self.url, content=content, headers=headers, extensions=about) as response:
                 if message.method == "initialize":
                     self._session = self._session_of(response)
                 if kind(response) == EVENT_STREAM:
@@ -207,7 +209,7 @@ class Streams:
             if not done and position.unreadable:
                 raise ServerError(UNREADABLE, ran=True)
         except ToolbayError as error:
-            _fail(entry, error)
+            self.ledger.note(message.id, error)
             return False
         return done
 
@@ -280,7 +282,7 @@ class Streams:
     async def _resume(self, message: JSONRPCRequest, position: _Position, to: tuple[_Deliver, _Incoming]) -> bool:
         headers = {**self._headers(EVENT_STREAM), LAST_EVENT_ID: position.last_id.encode()}
         try:
-            async with sent(self.client, "GET", self.url, headers=headers) as response:
+            async with sent(self.client, "GET", self.url, headers=headers, extensions={WORKS_FOR: message.id}) as response:
                 if response.status_code == 200 and kind(response) == EVENT_STREAM:
                     return await self._follow(response, message, position, to)
                 if response.status_code < 500 and response.status_code not in FOR_LATER:
@@ -330,8 +332,3 @@ class Streams:
                 # An answer has no business here: whoever asked for it listens elsewhere.
                 if found is not None and not isinstance(found, JSONRPCResponse | JSONRPCError):
                     await incoming.send(SessionMessage(found))
-
-
-def _fail(entry: Entry | None, fault: ToolbayError) -> None:
-    if entry is not None and entry.fault is None:
-        entry.fault = fault
