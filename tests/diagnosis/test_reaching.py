@@ -194,7 +194,8 @@ async def test_a_page_without_such_neighbours_says_what_was_asked() -> None:
 @pytest.mark.parametrize(
     ("location", "words"),
     [
-        ("https://elsewhere.example/mcp", "set `url` to https://elsewhere.example/mcp if that is right"),
+        ("https://elsewhere.example/mcp", "ask whoever runs the server whether it is at https://elsewhere.example/mcp now"),
+        ("https://127.0.0.1/mcp", "set `url` to https://127.0.0.1/mcp"),
         ("https://accounts.example/login?next=a-long-key-that-is-none", "a browser's login does not help"),
     ],
 )
@@ -239,6 +240,20 @@ async def test_a_server_that_hangs_up() -> None:
         server.steps = {"initialize": [Step(kind="reset")], "server/discover": [Step(kind="reset")]}
         finding = the_error(await only(server.entry))
     assert "hung up" in finding.why
+
+
+@pytest.mark.parametrize(
+    ("said", "why", "shown"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "what it sent is no HTTP", "illegal chunk header"),
+        (answer(b"none", "Content-Encoding: gzip"), "a body that is not the gzip it is said to be", ""),
+    ],
+)
+async def test_what_cannot_be_read_says_how_it_is_broken(said: bytes, why: str, shown: str) -> None:
+    """TRA-3: it is told from a server that says nothing."""
+    finding = the_error(await answered(said))
+    assert why in finding.why
+    assert shown in " ".join(finding.shown)
 
 
 async def test_a_session_that_fails_though_the_address_answers() -> None:

@@ -13,7 +13,7 @@ import httpx2
 from toolbay._redact import url as shown_url
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.diagnosis.findings import Notes
-from toolbay.errors import BlockedAddress
+from toolbay.errors import BlockedAddress, ServerError
 from toolbay.net.steps import Walk, led_to
 
 ANSWER_SECONDS: Final = 10.0
@@ -65,11 +65,17 @@ def tell_silence(config: ServerConfig, walked: Walk, answer: Answer, notes: Note
     if blocked is not None:
         notes.error("the network guard closes the way to its address", str(blocked), "correct `url`, or the proxy's address")
         return
-    timed_out = isinstance(answer.failure, (TimeoutError, httpx2.TimeoutException))
-    why = f"it takes connections and gave no answer within {ANSWER_SECONDS:g} s" if timed_out else "it hung up instead of answering"
+    shown: list[str] = []
+    if isinstance(answer.failure, (TimeoutError, httpx2.TimeoutException)):
+        why = f"it takes connections and gave no answer within {ANSWER_SECONDS:g} s"
+    elif (told := next((cause for cause in led_to(answer.failure) if isinstance(cause, ServerError)), None)) is not None:
+        why = str(told)
+    else:
+        why, shown = "it hung up, or what it sent is no HTTP", list(filter(None, [str(answer.failure)]))
     if walked.proxy:
         why += f" (through the proxy {shown_url(walked.proxy)})"
-    notes.error(f"{where} does not answer", why, "check that it is an HTTP server and the right port, and look into the server's own log")
+    mend = "check that it is an HTTP server and the right port, and look into the server's own log"
+    notes.error(f"{where} does not answer", why, mend, shown)
 
 
 def tell_lock(config: ServerConfig, answer: Answer, notes: Notes) -> None:
@@ -117,7 +123,10 @@ def tell_redirect(config: ServerConfig, answer: Answer, notes: Notes) -> None:
         )
     else:
         why = f"HTTP {answer.status} to {place(there)}; what is sent to a server goes to no other origin, and no redirect loses a message"
-        mend = f"set `url` to {place(there)} if that is right"
+        mend = f"set `url` to {place(there)}"
+        if urlsplit(there).hostname != urlsplit(config.url).hostname:
+            # An address in the configuration is consent, also for one inside of a network that the guard keeps closed.
+            mend = f"ask whoever runs the server whether it is at {place(there)} now, and do not take its own word for that"
     notes.error(f"{place(config.url)} redirects", why, mend)
 
 
