@@ -24,7 +24,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -125,7 +125,9 @@ class Bay:
         except asyncio.CancelledError:
             self.cut[server, tool] += 1
             raise
-        self.results.append((server, tool, call_id, result))
+        # What went well is not looked at again: in a long walk its texts would look like a leak.
+        kept = result if result.is_error else replace(result, text="", structured=None, artifacts=())
+        self.results.append((server, tool, call_id, kept))
         return result
 
     async def well(self, tool: str = "echo", text: str = "still here", *, server: str = FAULTY) -> None:
