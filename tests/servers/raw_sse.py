@@ -25,6 +25,11 @@ class RawSse:
         """The status that posts of a method are answered with, 202 otherwise."""
         self.events: dict[str, str] = {}
         """By tool: the event that comes in the place of an answer; `%d` is the id."""
+        self.silent = ""
+        """A method whose posts are not answered until `gate` is set."""
+        self.gate = asyncio.Event()
+        self.held = 0
+        """Posts that wait for it, and whose client is still there."""
         self.posts: list[Json] = []
         self.effects: Counter[str] = Counter()
         """Calls that were carried out, by tool."""
@@ -53,7 +58,10 @@ class RawSse:
                 elif method == "GET":
                     self.stream(writer)
                 else:
-                    await self.post(writer, json.loads(body))
+                    message = json.loads(body)
+                    if message["method"] == self.silent:
+                        await self.hold(reader)
+                    await self.post(writer, message)
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
@@ -61,6 +69,17 @@ class RawSse:
             self.streams.discard(writer)
             self._writers.discard(writer)
             writer.transport.abort()
+
+    async def hold(self, reader: asyncio.StreamReader) -> None:
+        """Until the gate opens, or the client leaves."""
+        self.held += 1
+        waits = [asyncio.ensure_future(self.gate.wait()), asyncio.ensure_future(reader.read(1))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.held -= 1
+            for wait in waits:
+                wait.cancel()
 
     def stream(self, writer: asyncio.StreamWriter) -> None:
         status, headers = self.get

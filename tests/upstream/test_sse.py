@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from support import servers
 from support.connections import Link, linked
 from support.processes import eventually
 from support.servers import free_port
-from toolbay.errors import AuthRequired, ConnectionLost, HandshakeFailed, ServerError
+from toolbay.errors import AuthRequired, CallTimeout, ConnectionLost, HandshakeFailed, ServerError
 from toolbay.upstream import sse
 
 pytestmark = pytest.mark.anyio
@@ -146,3 +147,28 @@ async def test_a_stream_that_ends_is_a_server_that_went_away() -> None:
         await eventually(lambda: link.heard.states[2:3] == ["waiting"], "the end")
         assert await link.call("echo", {"text": "back"}) == "back"
         assert server.opened == 2
+
+
+async def test_a_message_that_is_never_answered_holds_up_no_call_and_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C2: only `initialized` must be there before what follows it."""
+    monkeypatch.setattr(sse, "TELL_PATIENCE", 2.0)
+    async with served() as (server, link):
+        server.events["note"] = "event: odd\ndata: 1"
+        server.silent = "notifications/cancelled"
+        assert isinstance(await link.outcome("note", patience=0.2), CallTimeout)
+        await eventually(lambda: server.held, "the cancellation")
+        began = time.monotonic()
+        assert await link.call("echo", {"text": "on"}) == "on"
+        assert time.monotonic() - began < 1.5
+        await eventually(lambda: not server.held, "the end of waiting for its answer")
+
+
+async def test_a_post_is_not_waited_for_once_its_caller_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C4: its answer would say nothing to anybody."""
+    monkeypatch.setattr(sse, "TELL_PATIENCE", 0.2)
+    async with served() as (server, link):
+        server.silent = "tools/call"
+        assert isinstance(await link.outcome("note", patience=0.5), CallTimeout)
+        await eventually(lambda: not server.held, "the end of the post")
+        server.silent = ""
+        assert await link.call("echo", {"text": "on"}) == "on"
