@@ -16,12 +16,15 @@ from typing import Any
 import anyio
 import httpcore2
 
+from toolbay._aio import bounded
 from toolbay._text import line
 from toolbay.errors import BlockedAddress
 from toolbay.net.addresses import Address, canonical
 from toolbay.net.guard import Policy, check_addresses, check_host
 from toolbay.net.resolve import Resolver
 
+CLOSE_TIMEOUT = 1.0
+"""Seconds that the end of a connection may take."""
 TAIL = 64
 """Bytes of what came last that a stream remembers."""
 HEAD_START = 0.25
@@ -116,7 +119,7 @@ class Dialler(httpcore2.AsyncNetworkBackend):
                 failed.set()
                 return
             if standing:
-                await _close(stream)
+                await close(stream)
                 return
             standing.append(stream)
             attempts.cancel_scope.cancel()
@@ -130,7 +133,7 @@ class Dialler(httpcore2.AsyncNetworkBackend):
                         await failed.wait()
         except BaseException:
             for stream in standing:
-                await _close(stream)
+                await close(stream)
             raise
         if standing:
             return standing[0]
@@ -143,10 +146,10 @@ class Dialler(httpcore2.AsyncNetworkBackend):
             reached = canonical(ip_address(peer[0])) if peer else None
         except OSError as error:
             # The other end hung up in the same moment.
-            await _close(stream)
+            await close(stream)
             raise httpcore2.ConnectError(str(error)) from error
         if reached != address:
-            await _close(stream)
+            await close(stream)
             raise BlockedAddress(f"{host} was dialled at {address}, but {reached or 'something unknown'} answered: check the network")
         return stream
 
@@ -180,6 +183,6 @@ def _why(error: BaseException) -> str:
     return line(str(error), 100) or type(error).__name__
 
 
-async def _close(stream: httpcore2.AsyncNetworkStream) -> None:
-    with anyio.CancelScope(shield=True):
-        await stream.aclose()
+async def close(stream: httpcore2.AsyncNetworkStream) -> None:
+    """Close it, also where the caller is cancelled; bounded."""
+    await bounded(CLOSE_TIMEOUT, stream.aclose)

@@ -18,7 +18,7 @@ import httpcore2
 from toolbay.errors import BlockedAddress
 from toolbay.net import certificates
 from toolbay.net.certificates import Certificate
-from toolbay.net.dial import Dialler
+from toolbay.net.dial import Dialler, close
 from toolbay.net.guard import Policy, Target, check_addresses
 from toolbay.net.http import ANYWHERE, CONNECT_TIMEOUT, target, trust
 from toolbay.net.proxy import Proxies
@@ -98,7 +98,7 @@ class _Walker:
             if self._goal.scheme == "https":
                 stage = Stage.TLS
                 stream = await self._secure(stream, answers, tls)
-            await _closed(stream)
+            await close(stream)
         except (BlockedAddress, OSError, httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
             self._made.failed, self._made.failure = stage, error
             self._passed(stage, "failed")
@@ -156,7 +156,7 @@ class _Walker:
         try:
             return _certificate(stream)
         finally:
-            await _closed(stream)
+            await close(stream)
 
 
 def refusal(failure: BaseException | None) -> ssl.SSLCertVerificationError | None:
@@ -180,8 +180,3 @@ def _certificate(stream: httpcore2.AsyncNetworkStream) -> Certificate | None:
     secured = stream.get_extra_info("ssl_object")
     der = secured.getpeercert(binary_form=True) if secured is not None else None
     return certificates.read(der) if der else None
-
-
-async def _closed(stream: httpcore2.AsyncNetworkStream) -> None:
-    with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
-        await stream.aclose()

@@ -42,8 +42,8 @@ LAST_EVENT_ID = "last-event-id"
 ACCEPTED = f"application/json, {EVENT_STREAM}"
 RESUMPTIONS = 3
 """Attempts in a row to take up a stream again that brought nothing new."""
-FIRST_DELAY, LAST_DELAY = 1.0, 60.0
-"""Seconds before a stream that ended is asked for again, doubling where it brings nothing, unless its server names others."""
+FIRST_DELAY, LAST_DELAY, LEAST_DELAY = 1.0, 60.0, 0.1
+"""Seconds before a stream that ended is asked for again, doubling where it brings nothing; a server may name others from 0.1 on."""
 GOODBYE = 2.0
 """Seconds that telling a server of a session's end may take."""
 STABLE = 10.0
@@ -77,7 +77,7 @@ class _Position:
     @property
     def delay(self) -> float:
         doubled = FIRST_DELAY * 2 ** min(max(self.barren - 1, 0), 10)
-        asked = FIRST_DELAY if self.retry is None else max(self.retry, 0.01)
+        asked = FIRST_DELAY if self.retry is None else max(self.retry, LEAST_DELAY)
         return min(max(asked, doubled if self.barren > 1 else 0.0), LAST_DELAY)
 
 
