@@ -1,4 +1,4 @@
-"""Concurrency without domain words: wait for the first of several events, bound a clean-up, run blocking work."""
+"""Concurrency without domain words: wait for the first of several, run to the end whatever comes, bound a clean-up."""
 
 from __future__ import annotations
 
@@ -15,16 +15,8 @@ def clock() -> float:
 
 async def first_of(*events: anyio.Event) -> None:
     """Return as soon as one of `events` is set."""
-    if any(event.is_set() for event in events):
-        return
-    async with anyio.create_task_group() as group:
-
-        async def wait(event: anyio.Event) -> None:
-            await event.wait()
-            group.cancel_scope.cancel()
-
-        for event in events:
-            group.start_soon(wait, event, name="first_of")
+    if not any(event.is_set() for event in events):
+        await first_finished(*(event.wait for event in events))
 
 
 async def first_finished(*waits: Callable[[], Awaitable[object]]) -> None:
