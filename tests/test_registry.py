@@ -514,3 +514,61 @@ async def test_a_tool_that_changes_is_judged_by_its_new_schema() -> None:
     assert not (await registry.call("mcp_fs_read", {"n": 1}, CallContext(call_id="1"))).is_error
     registry.swap(Snapshot.of([make(schema={**one, "required": ["n", "m"]})]))
     assert "was not called" in (await registry.call("mcp_fs_read", {"n": 1}, CallContext(call_id="2"))).text
+
+
+@pytest.mark.parametrize("sent", [False, True])
+async def test_a_stopped_call_that_was_not_sent_was_not_carried_out_and_one_that_was_may_have_been(sent: bool) -> None:
+    """CAL-3: the fact is whether a byte may have left, for a call that waits for approval or for its server too."""
+    waiting = anyio.Event()
+
+    async def invoke(arguments: Json, context: CallContext) -> ToolResult:
+        if sent:
+            assert context.on_sent is not None
+            context.on_sent()
+        waiting.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    registry, seen = registry_of(make(invoke=invoke, tells_sent=True))
+    told: list[str] = []
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            context = CallContext(call_id="c1", on_sent=lambda: told.append("sent"))
+            group.start_soon(registry.call, "mcp_fs_read", {}, context, name="caller")
+            await waiting.wait()
+            group.cancel_scope.cancel()
+    ended = seen[-1]
+    assert isinstance(ended, CallFinished)
+    assert ended.outcome is (Outcome.UNKNOWN if sent else Outcome.NOT_EXECUTED)
+    assert ("It may have taken effect" in ended.text, "was not carried out" in ended.text) == (sent, not sent)
+    assert told == (["sent"] if sent else [])
+
+
+async def test_a_stop_before_a_function_of_this_process_began_is_a_call_that_was_not_carried_out() -> None:
+    """CAL-3, RUN-7: as while a person is asked."""
+    asking = anyio.Event()
+
+    async def ask(invocation: Invocation, following: Next) -> ToolResult:
+        asking.set()
+        await anyio.sleep_forever()
+        return await following(invocation)
+
+    registry, seen = registry_of(make(), interceptors=(ask,))
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(registry.call, "mcp_fs_read", {}, CONTEXT, name="caller")
+            await asking.wait()
+            group.cancel_scope.cancel()
+    ended = seen[-1]
+    assert isinstance(ended, CallFinished)
+    assert ended.outcome is Outcome.NOT_EXECUTED
+
+
+async def test_events_are_for_people_and_results_for_models() -> None:
+    """CAL-3: what a model must not do is told to the model; a person reads what happened."""
+    registry, seen = registry_of(make(invoke=raising(ConnectionLost("lost", sent=True))))
+    result = await registry.call("mcp_fs_read", {}, CONTEXT)
+    assert MAY_HAVE_RUN in result.text
+    ended = seen[-1]
+    assert isinstance(ended, CallFinished)
+    assert ended.text == "lost. It may have taken effect: check before you repeat it."

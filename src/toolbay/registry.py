@@ -27,7 +27,21 @@ from toolbay._weight import aside, heavy
 from toolbay.errors import ToolbayError
 from toolbay.events import CallFinished, CallProgressed, CallStarted, Events, ToolsChanged
 from toolbay.search import Index
-from toolbay.types import MAY_HAVE_RUN, CallContext, Interceptor, Invocation, Json, Next, Outcome, Progress, Tool, ToolResult, outcome_of
+from toolbay.types import (
+    MAY_HAVE_RUN,
+    CallContext,
+    Interceptor,
+    Invocation,
+    Json,
+    Kind,
+    Next,
+    Outcome,
+    Progress,
+    Tool,
+    ToolResult,
+    for_people,
+    outcome_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +152,7 @@ class Registry:
             result = _unknown(snapshot, name, self.missing(name)) if tool is None else await self._found(tool, arguments, context, report)
         except asyncio.CancelledError:
             if _is_cancelled():
-                report.finished(ToolResult(text="The call was stopped.", is_error=True, outcome=Outcome.UNKNOWN))
+                report.finished(_stopped(tool, sent=report.sent))
                 raise
             log.exception("A cancellation that nobody asked for came out of %s.", name)
             result = _failed(
@@ -162,7 +176,7 @@ class Registry:
         repaired, problems = _judged(validator, tool, arguments) if quick else await aside(_judged, validator, tool, arguments)
         if isinstance(repaired, str) or problems:
             return _bad(tool, problems)
-        told = CallContext(call_id=context.call_id, on_progress=report.progressed, by_hand=context.by_hand, on_sent=context.on_sent)
+        told = CallContext(call_id=context.call_id, on_progress=report.progressed, by_hand=context.by_hand, on_sent=report.leaving)
         return await self._way(Invocation(tool=tool, arguments=repaired, context=told))
 
     async def _made_ready(self, tool: Tool) -> args.Validator | None:
@@ -182,6 +196,13 @@ class _Report:
         self._server = tool.server if tool is not None else ""
         self._name = name if tool is not None else line(name, 200)
         self._began = time.monotonic()
+        self.sent = False
+        """Whether anything of it may have left, or a function of this process has begun."""
+
+    def leaving(self) -> None:
+        self.sent = True
+        if self._context.on_sent is not None:
+            self._context.on_sent()
 
     def started(self, shown: str) -> None:
         self._events.publish(CallStarted(call_id=self._context.call_id, server=self._server, tool=self._name, arguments=shown))
@@ -201,7 +222,7 @@ class _Report:
                 tool=self._name,
                 is_error=result.is_error,
                 outcome=result.outcome,
-                text=_brief(result.text, self._mask),
+                text=_brief(for_people(result.text), self._mask),
                 seconds=time.monotonic() - self._began,
                 size=len(result.text),
             )
@@ -228,7 +249,10 @@ def _judged(validator: args.Validator | None, tool: Tool, arguments: Json | str)
 
 
 async def _invoke(invocation: Invocation) -> ToolResult:
-    return await invocation.tool.invoke(invocation.arguments, invocation.context)
+    tool, context = invocation.tool, invocation.context
+    if not tool.tells_sent and context.on_sent is not None:
+        context.on_sent()
+    return await tool.invoke(invocation.arguments, context)
 
 
 def _way(interceptors: Sequence[Interceptor]) -> Next:
@@ -252,6 +276,15 @@ def _is_cancelled() -> bool:
         return True
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
+
+
+def _stopped(tool: Tool | None, *, sent: bool) -> ToolResult:
+    """A call whose caller was cancelled; what it came to nobody knows once anything of it was sent (CAL-3)."""
+    if not sent:
+        return _failed("The call was stopped before anything of it was sent: it was not carried out.", Outcome.NOT_EXECUTED)
+    if tool is not None and tool.kind in (Kind.RESOURCE, Kind.PROMPT):
+        return ToolResult(text="The reading was stopped.", is_error=True, outcome=Outcome.UNKNOWN)
+    return _failed("The call was stopped while it was under way.", Outcome.UNKNOWN)
 
 
 def _failed(text: str, outcome: Outcome) -> ToolResult:

@@ -42,6 +42,17 @@ class Outcome(StrEnum):
 
 MAY_HAVE_RUN = "It may have taken effect: do not repeat it blindly, check with a tool that only reads, or ask."
 """What a model reads of every call whose outcome is unknown."""
+LEAVE_IT = "Do not call it again and do not reach the same end by another way: go on without it, or say what you wanted to do and why."
+"""What a model reads of every call that a person did not approve."""
+_TO_PEOPLE = {MAY_HAVE_RUN: "It may have taken effect: check before you repeat it.", LEAVE_IT: ""}
+
+
+def for_people(text: str) -> str:
+    """A result's text without what is said to models only."""
+    for said, instead in _TO_PEOPLE.items():
+        if said in text:
+            text = text.replace(said, instead).rstrip()
+    return text
 
 
 def outcome_of(error: ToolbayError) -> Outcome:
@@ -76,8 +87,8 @@ class Progress:
 class CallContext:
     """What a running call is told by its caller. `on_progress` and `on_sent` must not block.
 
-    `on_sent` is called right before each attempt's first byte may leave this process. `by_hand`: a person makes this very
-    call, so that nobody needs to be asked for approval.
+    `on_sent` is called right before each attempt's first byte may leave this process, or a function of this process begins.
+    `by_hand`: a person makes this very call, so that nobody needs to be asked for approval.
     """
 
     call_id: str
@@ -131,6 +142,8 @@ class Tool:
     hints: Hints = Hints()
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     """Keys of `parameters` that stand for others of `input_schema`, since no provider takes those."""
+    tells_sent: bool = False
+    """Whether `invoke` calls `on_sent` itself; for others it is called right before them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,7 +28,7 @@ from toolbay.errors import ConfigError
 from toolbay.events import ApprovalAnswered, ApprovalAsked, Events, Notice
 from toolbay.lock import identity
 from toolbay.lock.definitions import digest
-from toolbay.types import Invocation, Json, Kind, Next, Outcome, Tool, ToolResult
+from toolbay.types import LEAVE_IT, Invocation, Json, Kind, Next, Outcome, Tool, ToolResult
 from toolbay.upstream.naming import Key, wrapped
 
 PATIENCE = 300.0
@@ -172,10 +172,7 @@ class Approvals:
             answer, why = Answer.NO, "it, or how its server is launched, changed while a person was asked"
         self._events.publish(ApprovalAnswered(call_id=call_id, server=tool.server, tool=tool.name, answer=answer.value, reason=why))
         if answer is Answer.NO:
-            return (
-                f"{tool.name} was not called: {why}. Do not call it again and do not reach the same end by another way: "
-                "go on without it, or say what you wanted to do and why."
-            )
+            return f"{tool.name} was not called: {why}. {LEAVE_IT}"
         if key and answer is not Answer.ONCE:
             self._session.add(key)
         if key and answer is Answer.ALWAYS:

@@ -122,8 +122,8 @@ class Maker:
             self._complaints.append(f"its resource {line(item['name'], 80)!r} has no URI and is left out")
             return None
 
-        async def call(_arguments: Json, _context: CallContext) -> ToolResult:
-            return await read_resource(self._connection, uri, self._store, self._budget)
+        async def call(_arguments: Json, context: CallContext) -> ToolResult:
+            return await read_resource(self._connection, uri, self._store, self._budget, on_sent=context.on_sent)
 
         key = Key(self._connection.name, Kind.RESOURCE, item["name"], uri)
         said = f"Reads the resource {line(uri, 300)} of the server {self._connection.name!r}."
@@ -136,8 +136,9 @@ class Maker:
             self._complaints.append(f"its resource template {line(item['name'], 80)!r} cannot be read and is left out")
             return None
 
-        async def call(given: Json, _context: CallContext) -> ToolResult:
-            return await read_resource(self._connection, template.expand(given), self._store, self._budget, ("templates", template.text))
+        async def call(given: Json, context: CallContext) -> ToolResult:
+            uri, subject = template.expand(given), ("templates", template.text)
+            return await read_resource(self._connection, uri, self._store, self._budget, subject, on_sent=context.on_sent)
 
         key = Key(self._connection.name, Kind.RESOURCE, item["name"], template.text)
         said = f"Reads a resource {line(template.text, 300)} of the server {self._connection.name!r}."
@@ -152,8 +153,8 @@ class Maker:
             "required": [entry["name"] for entry in known if entry.get("required") is True],
         }
 
-        async def call(given: Json, _context: CallContext) -> ToolResult:
-            return await get_prompt(self._connection, name, given, self._store, self._budget)
+        async def call(given: Json, context: CallContext) -> ToolResult:
+            return await get_prompt(self._connection, name, given, self._store, self._budget, on_sent=context.on_sent)
 
         said = f"Fills in the prompt {line(name, 100)!r} of the server {self._connection.name!r} and shows it."
         return self._offer(Key(self._connection.name, Kind.PROMPT, name), item, schema, call, said=said)
@@ -193,6 +194,7 @@ class Maker:
             title=title,
             hints=hints or Hints(read_only=True, destructive=False, idempotent=True),
             renamed=normalised.renamed,
+            tells_sent=True,
         )
         return Offer(key=key, tool=tool)
 
@@ -258,7 +260,15 @@ class ToolInvocation:
             return None
 
 
-async def read_resource(connection: Connection, uri: str, store: ArtifactStore, budget: int, subject: Subject | None = None) -> ToolResult:
+async def read_resource(
+    connection: Connection,
+    uri: str,
+    store: ArtifactStore,
+    budget: int,
+    subject: Subject | None = None,
+    *,
+    on_sent: Callable[[], None] | None = None,
+) -> ToolResult:
     """Read one resource through its own server; the URI is a key of that server and nothing else.
 
     `subject` is the template that the URI was made from, if it was.
@@ -268,7 +278,12 @@ async def read_resource(connection: Connection, uri: str, store: ArtifactStore, 
     """
     try:
         result = await connection.request(
-            "resources/read", {"uri": uri}, budget=_reading(connection), subject=subject or ("resources", uri), repeat=Repeat.ALL
+            "resources/read",
+            {"uri": uri},
+            budget=_reading(connection),
+            subject=subject or ("resources", uri),
+            repeat=Repeat.ALL,
+            on_sent=on_sent,
         )
     except (CallError, ConnectionLost, ConnectionFailed) as error:
         raise _told(error, f"the resource {line(uri, 200)!r}", connection) from error
@@ -276,7 +291,9 @@ async def read_resource(connection: Connection, uri: str, store: ArtifactStore, 
     return await render.settle(rendered, store, budget=budget, safe=connection.safe)
 
 
-async def get_prompt(connection: Connection, name: str, given: Json, store: ArtifactStore, budget: int) -> ToolResult:
+async def get_prompt(
+    connection: Connection, name: str, given: Json, store: ArtifactStore, budget: int, *, on_sent: Callable[[], None] | None = None
+) -> ToolResult:
     """Have a server fill in one of its prompts.
 
     Raises:
@@ -287,7 +304,9 @@ async def get_prompt(connection: Connection, name: str, given: Json, store: Arti
         "arguments": {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in given.items()},
     }
     try:
-        result = await connection.request("prompts/get", params, budget=_reading(connection), subject=("prompts", name), repeat=Repeat.ALL)
+        result = await connection.request(
+            "prompts/get", params, budget=_reading(connection), subject=("prompts", name), repeat=Repeat.ALL, on_sent=on_sent
+        )
     except (CallError, ConnectionLost, ConnectionFailed) as error:
         raise _told(error, f"the prompt {line(name, 200)!r}", connection) from error
     rendered = await aside(partial(render.prompt_result, result, safe=connection.safe), when=heavy(result))
