@@ -8,15 +8,16 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from net.wires import Recorder, Script, answer
+from net.wires import Canned, Recorder, Script, answer
 from toolbay.errors import BlockedAddress
 from toolbay.net import http
-from toolbay.net.dial import Dialler
+from toolbay.net.dial import JOINED, Dialler, NothingTaken, Wire
 from toolbay.net.guard import Policy
 
 pytestmark = pytest.mark.anyio
@@ -260,3 +261,43 @@ async def test_a_configured_loopback_server_is_reached_and_nothing_else_on_this_
             with pytest.raises(httpx2.ConnectError, match="closed to servers"):
                 await client.get(url)
     assert network.dialled == [("::1", 8000)]
+
+
+async def test_a_request_leaves_in_one_piece() -> None:
+    """CAL-3: head and body together, so that a refused write says of a call that nothing of it left; only much leaves in two."""
+    recorder = Recorder(answer(), answer(), answer())
+    async with http.client(policy=Policy(whitelist=("127.0.0.0/8",)), network=recorder) as client:
+        for method, size in (("POST", 100), ("POST", JOINED), ("GET", 0)):
+            await client.request(method, f"http://127.0.0.1:{80 + len(recorder.streams)}/mcp", content=b"x" * size)
+    small, large, empty = ([len(piece) for piece in stream.pieces if piece] for stream in recorder.streams)
+    assert len(small) == len(empty) == 1
+    assert len(large) == 2
+    assert large[1] == JOINED
+    assert all(stream.written.startswith((b"POST /mcp HTTP/1.1\r\n", b"GET /mcp HTTP/1.1\r\n")) for stream in recorder.streams)
+
+
+@pytest.mark.parametrize(("size", "taken", "nothing"), [(100, 0, True), (JOINED, 0, True), (JOINED, 1, False)])
+async def test_a_wire_tells_whether_anything_of_a_request_was_taken(size: int, taken: int, nothing: bool) -> None:
+    """CAL-3: a request of which nothing was taken may be sent again; where its head was, nobody knows."""
+
+    class Closing(Canned):
+        async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109  the signature is httpcore2's
+            if len(self.pieces) == taken:
+                raise httpcore2.WriteError("closed")
+            await super().write(buffer, timeout)
+
+    wire = Wire(Closing(("127.0.0.1", 80), b""))
+    with pytest.raises(httpcore2.WriteError) as error:
+        for part in (b"POST / HTTP/1.1\r\n\r\n", b"x" * size, b""):
+            await wire.write(part)
+    assert isinstance(error.value, NothingTaken) is nothing
+
+
+async def test_a_wire_keeps_nothing_back_from_who_waits_for_an_answer() -> None:
+    """TRA-4: a request that ends with its head has left when its answer is read; the next one begins anew."""
+    stream = Canned(("127.0.0.1", 80), b"one")
+    wire = Wire(stream)
+    for piece in (b"first", b"second"):
+        await wire.write(piece)
+        await wire.read(100)
+        assert stream.pieces[-1] == piece

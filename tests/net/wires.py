@@ -37,14 +37,18 @@ class Canned(httpcore2.AsyncNetworkStream):
     def __init__(self, peer: tuple[str, int], answer: bytes) -> None:
         self.peer = peer
         self.answer = answer
-        self.written = b""
+        self.pieces: list[bytes] = []
+
+    @property
+    def written(self) -> bytes:
+        return b"".join(self.pieces)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         part, self.answer = self.answer[:max_bytes], self.answer[max_bytes:]
         return part
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self.written += buffer
+        self.pieces.append(buffer)
 
     async def aclose(self) -> None:
         pass

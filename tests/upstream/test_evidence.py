@@ -21,6 +21,7 @@ from servers.raw_http import RawHttp, Step
 from servers.raw_sse import RawSse
 from support.connections import Link, linked, raw
 from toolbay.errors import Busy, CallError, ConnectionLost, ServerError, ToolbayError
+from toolbay.net.dial import NothingTaken
 from toolbay.types import Json, Outcome, outcome_of
 from toolbay.upstream.faults import WORKS_FOR, Faults
 from toolbay.upstream.ledger import CANCELLED, Entry, Ledger
@@ -437,10 +438,10 @@ async def test_a_first_write_that_is_refused_as_a_whole_has_sent_nothing() -> No
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             trace = request.extensions["trace"]
             await trace("http11.send_request_headers.started", {"request": lowered(request)})
-            await trace("http11.send_request_headers.failed", {"exception": self.error})
+            await trace("http11.send_request_body.failed", {"exception": self.error})
             raise httpx2.ReadError("broken")
 
-    for error, sent in ((httpcore2.WriteError(), False), (httpcore2.WriteTimeout(), True)):
+    for error, sent in ((NothingTaken(), False), (httpcore2.WriteError(), True), (httpcore2.WriteTimeout(), True)):
         ledger = Ledger()
         entry = ledger.open()
         faults = Faults(Refusing(error), ledger, on_dead=lambda _reason: None, wakes=False)

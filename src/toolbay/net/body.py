@@ -16,7 +16,7 @@ import anyio.lowlevel
 import httpx2
 
 from toolbay.errors import ServerError
-from toolbay.net.dial import TAIL, Tailed
+from toolbay.net.dial import TAIL, Wire
 
 LEFTOVER_BYTES = 64 * 1024
 """What is still read of a body that its reader has let go."""
@@ -66,7 +66,7 @@ class Body(httpx2.AsyncByteStream):
     """A body as it comes. No generator: it is read on after its reader has gone."""
 
     def __init__(
-        self, inner: Source, door: Door, translated: Callable[[], AbstractContextManager[None]], *, wire: Tailed | None, chunked: bool
+        self, inner: Source, door: Door, translated: Callable[[], AbstractContextManager[None]], *, wire: Wire | None, chunked: bool
     ) -> None:
         """`wire` is the connection that it comes on, `chunked` how its end is told there."""
         self._inner = inner

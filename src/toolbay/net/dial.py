@@ -27,23 +27,56 @@ CLOSE_TIMEOUT = 1.0
 """Seconds that the end of a connection may take."""
 TAIL = 64
 """Bytes of what came last that a stream remembers."""
+JOINED = 16 * 1024
+"""Bytes of a request that leave in one piece. An idle connection takes as much at once, or nothing."""
 HEAD_START = 0.25
 """Seconds that an address has for itself before the next one is tried beside it (RFC 8305, section 8)."""
 
 
-class Tailed(httpcore2.AsyncNetworkStream):
-    """A stream that remembers how what it gave last ended: a server that says more than its answer shows there."""
+class NothingTaken(httpcore2.WriteError):
+    """The other end is closed, and not one byte of this request was taken."""
+
+
+class Wire(httpcore2.AsyncNetworkStream):
+    """A stream on which a request leaves in one piece, and which remembers how what it gave last ended.
+
+    The layer above writes the head of a request and its body one after the other: two system calls and two packets, which
+    are a fifth of what a small call costs. The end of what came shows a server that says more than its answer.
+    """
 
     def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
         self._inner = inner
+        self._begun = False
+        self._head = b""
         self.last = b""
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  the signature is httpcore2's
+        if self._head:
+            await self.write(b"", timeout)
+        self._begun = False
         data = await self._inner.read(max_bytes, timeout)
         self.last = data[-TAIL:]
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109  as above
+        """What is written first after an answer waits for the next write, which comes for every request, be it of nothing.
+
+        Raises:
+            NothingTaken: it was refused before anything of it was taken.
+            httpcore2.WriteError: it was refused later.
+        """
+        if not self._begun:
+            self._head, self._begun = buffer, bool(buffer)
+            return
+        if self._head:
+            together = len(self._head) + len(buffer) <= JOINED
+            first, self._head = self._head + buffer if together else self._head, b""
+            try:
+                await self._inner.write(first, timeout)
+            except httpcore2.WriteError as error:
+                raise NothingTaken(str(error)) from error
+            if together:
+                return
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
@@ -55,7 +88,7 @@ class Tailed(httpcore2.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  as above
     ) -> httpcore2.AsyncNetworkStream:
-        return Tailed(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+        return Wire(await self._inner.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
@@ -86,7 +119,7 @@ class Dialler(httpcore2.AsyncNetworkBackend):
             with anyio.fail_after(timeout):
                 answers = [host] if check_host(host) else await self._resolve(host, port)
                 addresses = check_addresses(host, answers, self._policy.toward(host, port))
-                return Tailed(await self._first(host, addresses, port))
+                return Wire(await self._first(host, addresses, port))
         except TimeoutError as error:
             raise httpcore2.ConnectTimeout(f"no connection within {timeout} s") from error
         except socket.gaierror as error:

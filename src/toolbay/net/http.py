@@ -20,7 +20,7 @@ import httpx2
 from toolbay.errors import BlockedAddress
 from toolbay.net import logs
 from toolbay.net.body import BODY_LIMIT, Body, Bounded, Door, Nothing, Source, refused
-from toolbay.net.dial import Dialler, ProxyDialler, Tailed
+from toolbay.net.dial import Dialler, ProxyDialler, Wire
 from toolbay.net.guard import DEFAULT_PORTS, MAX_REDIRECTS, Parts, Policy, Target, check_addresses, check_redirect, check_url, within
 from toolbay.net.proxy import Proxies
 from toolbay.net.resolve import Resolver, SystemResolver
@@ -172,7 +172,7 @@ class Guarded(httpx2.AsyncBaseTransport):
         stream = cast("Source", found.stream)  # the library's type does not say that its bodies can be closed
         wire = cast("dict[str, object]", found.extensions).get("network_stream")  # pyright: ignore[reportUnknownMemberType]
         chunked = any(name.lower() == b"transfer-encoding" for name, _ in found.headers)
-        body = Body(stream, door, partial(_translated, request), wire=wire if isinstance(wire, Tailed) else None, chunked=chunked)
+        body = Body(stream, door, partial(_translated, request), wire=wire if isinstance(wire, Wire) else None, chunked=chunked)
         try:
             return _answer(request, goal, found, body)
         except httpx2.RemoteProtocolError:

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import anyio
-import httpcore2
 import httpx2
 from pydantic_core import from_json
 
@@ -21,6 +20,7 @@ from toolbay._lenient import as_object, as_text
 from toolbay._redact import url as shown_url
 from toolbay._text import clean, line
 from toolbay.errors import BlockedAddress, ConnectionLost, Refused, ServerError, ToolbayError
+from toolbay.net.dial import NothingTaken
 from toolbay.types import Json
 from toolbay.upstream.ledger import Ledger
 from toolbay.upstream.messages import mended
@@ -172,8 +172,8 @@ class Faults(httpx2.AsyncBaseTransport):
                 if not self._ledger.may_send(request_id):
                     raise _Withdrawn
                 self._ledger.sent(request_id)
-            elif event.endswith("send_request_headers.failed") and isinstance(info.get("exception"), httpcore2.WriteError):
-                self._ledger.unsent(request_id)  # a socket that refuses the first write has taken nothing of it
+            elif isinstance(info.get("exception"), NothingTaken):
+                self._ledger.unsent(request_id)
 
         request.extensions = {**request.extensions, "trace": trace}
         url = str(request.url)
