@@ -103,8 +103,42 @@ def test_a_server_that_is_being_brought_back_says_when_the_next_attempt_is(capsy
     view(ServerChanged(server="sub", state="paused", error="sub went away", retry_in=60))
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("! sub went away; next try in 4 s")
-    assert re.match(r"! sub paused until \d\d:\d\d:\d\d: sub went away", lines[1])
+    assert re.fullmatch(r"! sub paused until \d\d:\d\d:\d\d, then tried once more", lines[1])
     assert len(lines) == 2
+
+
+def test_no_reason_is_told_twice_and_none_is_longer_than_a_line(capsys: Captured) -> None:
+    """LIF-2: a server that fails again and again has one line; then only that it is left alone, given up, or back."""
+    view = ServersView(Terminal(), chatty=False)
+    for attempt in range(5):
+        said = f"sub could not be started: its log is /tmp/run-{attempt}7.log{' and more' * 60}"
+        view(ServerChanged(server="sub", state="waiting", error=said, retry_in=1.0))
+        view(ServerChanged(server="sub", state="connecting"))
+    view(ServerChanged(server="sub", state="failed", error=said))
+    view(ServerChanged(server="sub", state="ready", tools=2, seconds=0.3))
+    view(ServerChanged(server="sub", state="waiting", error="sub went away", retry_in=1.0))
+    view(ServerChanged(server="sub", state="ready", tools=2, seconds=0.3))
+    view(ServerChanged(server="sub", state="waiting", error="sub went away", retry_in=2.0))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("✗ sub could not be started: its log is ")
+    assert len(lines[0]) < 250
+    assert lines[1:] == [
+        "✗ sub is given up (toolbay doctor sub says more)",
+        "✓ sub ready in 0.3 s, 2 tools",
+        "! sub went away; next try in 1 s",
+        "✓ sub ready in 0.3 s, 2 tools",
+        "! sub went away again; next try in 2 s",
+    ]
+
+
+def test_of_an_error_it_is_told_whole_whether_the_call_took_effect(capsys: Captured) -> None:
+    """CAL-3, CLI: its end is what counts, and is not cut off."""
+    view = CallsView(Terminal())
+    text = f"The connection was lost{' somewhere' * 30}. It may have taken effect: check before you repeat it."
+    for outcome in Outcome:
+        view(CallFinished(call_id="1", server="s", tool="t", is_error=True, outcome=outcome, text=text, seconds=0.2, size=9))
+    marks = [line for line in capsys.readouterr().err.splitlines() if line != f"  {text}"]
+    assert sorted(marks) == ["← error (it may have taken effect), 0.2 s", "← error (not carried out), 0.2 s", "← error, 0.2 s"]
 
 
 def test_a_state_in_words_says_when_the_next_attempt_is() -> None:

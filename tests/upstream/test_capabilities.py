@@ -160,7 +160,9 @@ async def test_a_call_to_a_server_that_was_given_up_says_that_it_was_not_called(
     async with made(raw(), tmp_path, restart={"enabled": False}) as (server, link):
         os.kill(link.pid, signal.SIGKILL)
         await link.reaches("failed")
-        with pytest.raises(ConnectionFailed, match="the tool 'note' was not called: s went away: was ended by SIGKILL") as caught:
+        with pytest.raises(
+            ConnectionFailed, match="the tool 'note' was not called: s went away: its program was ended by SIGKILL"
+        ) as caught:
             await server.call("note")
     assert "may have taken effect" not in str(caught.value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -23,11 +24,16 @@ from toolbay.events import (
     ServerLog,
     TextArrived,
 )
-from toolbay.types import Progress
+from toolbay.types import Outcome, Progress
 
 _HEAD_LINES: Final = 3
 _LINE: Final = 200
+_ERROR_LINE: Final = 600
+"""More than one of our errors has: what may be cut off would be its end, which says whether the call took effect."""
+_OUTCOMES: Final = {Outcome.UNKNOWN: " (it may have taken effect)", Outcome.NOT_EXECUTED: " (not carried out)"}
 _QUIET_LEVELS: Final = frozenset({"debug"})
+_NUMBERS: Final = re.compile(r"[0-9][0-9A-Fa-f_.:-]*")
+"""What differs between two tellings of one reason: process ids, times, names of log files."""
 _DOWN: Final = frozenset({"waiting", "paused", "failed", "needs_auth", "invalid"})
 _LOUD_LEVELS: Final = frozenset({"warning", "error", "critical", "alert", "emergency"})
 
@@ -48,14 +54,18 @@ class Status(Protocol):
 
 
 class ServersView:
-    """One line for each server that became ready or could not: `✓ time ready in 0.8 s, 2 tools`."""
+    """One line for each server that became ready or could not: `✓ time ready in 0.8 s, 2 tools`.
+
+    After that only what changes for a person: that it is left alone for a while, given up, or back. No reason is told twice.
+    """
 
     def __init__(self, terminal: Terminal, *, chatty: bool, asides: bool = True) -> None:
         """`chatty`: tell of each server that becomes ready. `asides`: tell which of its tools are left out, and why."""
         self._terminal = terminal
         self._chatty = chatty
         self._asides = asides
-        self._down: dict[str, tuple[str, str]] = {}
+        self._down: dict[str, str] = {}
+        self._reasons: dict[str, set[str]] = {}
         self._ready: set[str] = set()
 
     def __call__(self, event: Event) -> None:
@@ -71,15 +81,28 @@ class ServersView:
             self._ready.add(server)
             if self._down.pop(server, None) is not None or self._chatty:
                 self._terminal.say(f"✓ {name} ready in {seconds:.1f} s, {plural(tools, 'tool')}", GREEN)
-        elif state in _DOWN and self._down.get(server) != (state, error):
-            self._down[server] = (state, error)
-            said = _said_of(name, error or state.replace("_", " "))
+        elif state in _DOWN and self._down.get(server) != state and (state != "waiting" or server not in self._down):
+            first = server not in self._down
+            self._down[server] = state
+            reason = self._new_reason(server, name, error or state.replace("_", " "))
             if state == "paused":
-                self._terminal.say(f"! {name} {standing(state, retry_in)}: {error}", YELLOW)
+                self._terminal.say(f"! {name} {standing(state, retry_in)}, then tried once more{f': {reason}' if reason else ''}", YELLOW)
             elif state == "waiting" and server in self._ready:
-                self._terminal.say(f"! {said}; {'next try' if retry_in else 'it is started again'}{_in(retry_in)}", YELLOW)
+                again = f"next try{_in(retry_in)}" if retry_in else "it is started again"
+                self._terminal.say(f"! {reason or f'{name} went away again'}; {again}", YELLOW)
             else:
+                said = reason or f"{name} {'failed again' if first else 'is given up'}"
                 self._terminal.warn(f"✗ {said} (toolbay doctor {shlex.quote(name)} says more)", RED)
+
+    def _new_reason(self, server: str, name: str, error: str) -> str:
+        """Why, in one line that is not too long; empty where that was told of this server before, whatever number it has in it."""
+        told = self._reasons.setdefault(server, set())
+        said = one_line(_said_of(name, error), _LINE)
+        kind = _NUMBERS.sub("", said)
+        if kind in told:
+            return ""
+        told.add(kind)
+        return said
 
     def unfinished(self, servers: Mapping[str, Status]) -> None:
         """Tell what no event told: servers that failed before anybody listened, and those that still start."""
@@ -250,9 +273,9 @@ class CallsView:
 
     def _finished(self, event: CallFinished) -> None:
         lines = [line for line in event.text.splitlines() if line.strip()]
-        outcome = "error" if event.is_error else plural(len(lines), "line")
+        outcome = f"error{_OUTCOMES.get(event.outcome, '')}" if event.is_error else plural(len(lines), "line")
         self._terminal.say(f"← {outcome}, {event.seconds:.1f} s", RED if event.is_error else DIM)
-        for line in _head(lines):
+        for line in _head(lines, _ERROR_LINE if event.is_error else _LINE):
             self._terminal.say(f"  {line}", DIM)
 
     def _progress(self, call: str, tool: str, progress: Progress) -> None:
@@ -281,9 +304,9 @@ def told_progress(progress: Progress) -> str:
     return f"{amount}, {one_line(progress.message, _LINE)}" if progress.message else amount
 
 
-def _head(lines: list[str]) -> Iterable[str]:
+def _head(lines: list[str], width: int) -> Iterable[str]:
     for line in lines[:_HEAD_LINES]:
         indent = len(line) - len(line.lstrip(" "))
-        yield " " * indent + one_line(line, _LINE)
+        yield " " * indent + one_line(line, width)
     if len(lines) > _HEAD_LINES:
         yield "…"

@@ -117,11 +117,11 @@ class Child:
         if self._hold.excess is not None:
             return _over(self.launch, *self._hold.excess)
         if code is None:
-            how = "closed its output"
+            how = "its program closed its output"
         elif code < 0:
-            how = f"was ended by {_signal_name(-code)}"
+            how = f"its program was ended by {_signal_name(-code)}"
         else:
-            how = f"ended with exit code {code}"
+            how = f"its program ended with exit code {code}"
         lines = self.stderr.lines[-5:]
         return how + (f"; its last words on stderr: {' | '.join(lines)}" if lines else "; it wrote nothing to stderr")
 
