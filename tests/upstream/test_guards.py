@@ -13,7 +13,7 @@ import anyio
 import mcp
 import pytest
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest
+from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from servers.raw_http import RawHttp, Step
 from support import servers
@@ -25,9 +25,10 @@ from toolbay.types import Json
 from toolbay.upstream import boxes, sdk, subscription
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import Engine, Opening
-from toolbay.upstream.ledger import Ledger
+from toolbay.upstream.launch import prepare
+from toolbay.upstream.ledger import CANCELLED, Ledger
 from toolbay.upstream.memory import MemoryServer, Report, in_memory
-from toolbay.upstream.process import Child
+from toolbay.upstream.process import Child, spawn
 
 pytestmark = pytest.mark.anyio
 
@@ -233,6 +234,27 @@ async def test_a_message_that_cannot_be_written_to_a_pipe_was_not_sent(takes: in
     assert (bad.sent, first.sent, second.sent) == (False, True, True)
     assert [json.loads(line)["params"]["text"] for line in written.splitlines()] == ["whole", "too"]
     assert not dead
+
+
+async def test_what_nobody_waits_for_any_more_is_not_kept_for_a_child_that_does_not_read() -> None:
+    """P12, I3: calls that were given up before they were sent leave nothing behind, and what was sent meanwhile keeps its order."""
+    launch = prepare(servers.config(servers.stdio(sys.executable, "-IS", "-c", "import time; time.sleep(3600)")))
+    ledger, dead = Ledger(), list[object]()
+    async with spawn(launch) as child, anyio.create_task_group() as group:
+        outbox = boxes.Outbox(child, ledger, dead.append)
+        group.start_soon(outbox.run)
+        entries = [ledger.open() for _ in range(60)]
+        for entry in entries:
+            params = {"text": "x" * 300_000}
+            await outbox.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=entry.id, method="tools/call", params=params)))
+        assert [entry.id for entry in entries if entry.sent] == [entries[0].id]
+        for entry in entries[:-1]:
+            ledger.close(entry)
+            params = {"requestId": entry.id}
+            await outbox.send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=CANCELLED, params=params)))
+        assert len(outbox._line) == 3, "the first, its cancellation, and the last"
+        assert not dead
+        group.cancel_scope.cancel()
 
 
 async def test_whoever_waits_for_an_inbox_to_be_emptied_is_woken_at_its_end() -> None:

@@ -99,6 +99,9 @@ class Outbox:
         Raises:
             anyio.BrokenResourceError: nothing more is written; this is not either.
         """
+        if self._ledger.takes_back(message.message):
+            self._forget()
+            return
         while len(self._line) >= OUTBOX and not self._closed:
             if self._room.is_set():
                 self._room = anyio.Event()
@@ -109,6 +112,14 @@ class Outbox:
         if left is not None:
             self._line.append(left)
             self._more.set()
+
+    def _forget(self) -> None:
+        """Let go of what is not sent any more, but for the first, which is being written: arguments can be large."""
+        rest = list(self._line)[1:]
+        for _ in rest:
+            self._line.pop()
+        self._line.extend(item for item in rest if isinstance(item, bytes) or self._ledger.may_send(_request_id(item)))
+        self._room.set()
 
     async def run(self) -> None:
         """Write what waits in line, until the child takes no more: what is not sent by then is lost unsent."""
@@ -168,8 +179,6 @@ class Outbox:
         message, request_id = item.message, _request_id(item)
         if not self._ledger.may_send(request_id):
             return None  # its caller has left, and was told that it was not sent
-        if self._ledger.takes_back(message):
-            return None
         try:
             return encoded(message) + b"\n"
         except BadCall as error:
