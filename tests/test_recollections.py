@@ -326,3 +326,30 @@ def test_what_is_kept_is_bounded_and_what_is_not_ours_is_left_alone(tmp_path: Pa
     assert (path / "notes.txt").read_text() == "mine"
     folder.keep(local(), replace(LISTING, tools=({"name": "big", "description": "x" * MAX_BYTES},)), INFO)
     assert folder.recall(local()) is None
+
+
+def test_a_server_that_was_waited_for_in_vain_is_known_for_a_day_or_until_it_comes_up(folder: Folder, clock: Clock) -> None:
+    """LIF-6: found by all that the connection is made with, as what is listed is."""
+    assert not folder.missed(HTTP)
+    folder.miss(HTTP)
+    assert folder.missed(HTTP)
+    assert not folder.missed(HTTP.model_copy(update={"url": "https://example.org/other"}))
+    clock.now += recollections.MISSED_AGE - 1
+    assert folder.missed(HTTP)
+    clock.now += 2
+    assert not folder.missed(HTTP)
+    folder.miss(HTTP)
+    folder.keep(HTTP, LISTING, INFO)
+    assert not folder.missed(HTTP)
+    folder.miss(HTTP)
+    folder.forget(HTTP)
+    assert not folder.missed(HTTP)
+
+
+@pytest.mark.parametrize("text", [b"", b"soon", b"nan", b"9" * 50, b"1e999"])
+def test_a_mark_that_was_damaged_says_nothing(folder: Folder, tmp_path: Path, text: bytes) -> None:
+    """LIF-6: and neither does one from the future."""
+    folder.miss(HTTP)
+    (mark,) = (tmp_path / "listings").glob("*.missed")
+    mark.write_bytes(text)
+    assert not folder.missed(HTTP)

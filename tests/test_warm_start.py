@@ -14,7 +14,7 @@ import pytest
 
 from cli.terminals import PATIENCE, started, toolbay
 from support import servers
-from support.connections import BOUND, Heard
+from support.connections import BOUND, Heard, raw
 from support.openai_server import OpenAIServer, Say
 from support.processes import eventually, wait_until
 from toolbay import App
@@ -191,6 +191,27 @@ async def test_settling_waits_for_servers_that_are_not_known(tmp_path: Path, gat
         with anyio.fail_after(BOUND):
             await settled.wait()
         assert (app.servers["slow"].state, app.servers["new"].state) == ("connecting", "ready")
+
+
+async def test_a_server_that_did_not_come_up_is_not_waited_for_by_the_next_run(tmp_path: Path, gate: Gate) -> None:
+    """LIF-6, TRA-2: neither is one that dies each time soon after it is there; it is used when it comes up, and waited for as ever then."""
+    path, starts = tmp_path / "toolbay.json", tmp_path / "starts"
+    crashing = raw("--exit-after", "0.5", "--starts", starts)
+    path.write_text(json.dumps({"tools": {"mcpServers": {"good": raw(), "crashing": crashing, "slow": gate.entry}}}))
+    async with running(path) as (app, _):
+        with anyio.fail_after(BOUND):
+            await app.settle(4.0, warm=True)
+            assert app.servers["slow"].state == "connecting"
+            while len(starts.read_text().splitlines()) < 3:
+                await app.fleet._changed.wait()
+    async with running(path) as (app, _):
+        with anyio.fail_after(BOUND):
+            await app.settle(3600, warm=True)
+            assert app.servers["slow"].state in {"idle", "connecting"}
+            gate.open()
+            assert (await app.ready("slow")).state == "ready"
+            assert (await called(app, ECHO, text="here after all")).text == "here after all"
+    assert not list((tmp_path / "home").rglob("*.missed"))
 
 
 async def test_a_server_with_another_environment_is_another_one(tmp_path: Path, gate: Gate) -> None:

@@ -22,9 +22,10 @@ from toolbay.events import Events
 from toolbay.freshness import Freshness
 from toolbay.lock import Finding, Lock, Offered, Verdicts
 from toolbay.quarantine import Quarantine
-from toolbay.recollections import Recollection, Recollections
+from toolbay.recollections import Recalled, Recollections
 from toolbay.reconcile import plan
 from toolbay.registry import Registry, Snapshot
+from toolbay.settling import Seen, Settling
 from toolbay.types import ArtifactStore, Json, Subject, Tool, ToolResult
 from toolbay.upstream.capabilities import get_prompt, read_resource
 from toolbay.upstream.connection import Connection
@@ -107,7 +108,7 @@ class Fleet:
         self._open_engine = open_engine
         self._environ = environ
         self._recollections = recollections
-        self._recalled: Mapping[str, Recollection] = {}
+        self._recalled = Recalled()
         self._berths = Berths(self._made, on_change=self._publish)
         self._invalid: dict[str, InvalidServer] = {}
         self._assembly = Assembly(artifacts)
@@ -181,19 +182,20 @@ class Fleet:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     async def settle(self, quiet: float | None = 3.0, *, warm: bool = False) -> None:
-        """Return when every server is ready or has failed once; or when one is ready and nothing changed for `quiet` seconds.
+        """Return when every server is ready or has failed once; or when one is ready and no other came up for `quiet` seconds.
 
         A server that never answers cannot be told from a slow one, so the others are waited for only as long as servers
-        keep coming up. None waits for every one, as long as its `startupTimeout` allows. `warm` takes a server for ready
-        whose lists are known from the last run, so that nothing is waited for where all are (LIF-6).
+        come up for the first time, and ten times `quiet` in all. None waits for every one, as long as its `startupTimeout`
+        allows. `warm` takes a server for ready whose lists are known from the last run, and does not wait for one that was
+        waited for in vain then.
         """
-        while not all(connection.standing.settled or (warm and connection.remembered) for connection in self._berths.serving.values()):
-            begun = any(connection.state is State.READY or (warm and connection.remembered) for connection in self._berths.serving.values())
-            patience = quiet if begun else None
-            with anyio.move_on_after(patience) as scope:
+        missed = [connection for name, connection in self._berths.serving.items() if warm and name in self._recalled.missed]
+        wait = Settling(quiet, at=anyio.current_time(), passed_over=missed)
+        while left := wait.left(_seen(self._berths.serving.values(), warm=warm), anyio.current_time()):
+            with anyio.move_on_after(left):
                 await self._changed.wait()
-            if scope.cancelled_caught:
-                return
+        if self._recollections is not None:
+            self._recollections.miss(wait.missed)
 
     async def ready(self, server: str) -> ServerStatus:
         """Wait until one server is ready or has failed once, and say which.
@@ -251,7 +253,7 @@ class Fleet:
             )
 
     def _made(self, name: str, config: ServerConfig) -> Connection:
-        known = self._recalled.get(name)
+        known = self._recalled.known.get(name)
         connection = Connection(
             name,
             config,
@@ -333,6 +335,10 @@ class Fleet:
 
     def _safe(self, text: str) -> str:
         return mask(text, self._secrets)
+
+
+def _seen(connections: Iterable[Connection], *, warm: bool) -> dict[Connection, Seen]:
+    return {one: Seen(up=one.state is State.READY or (warm and one.remembered), settled=one.standing.settled) for one in connections}
 
 
 def _status(connection: Connection, verdicts: Verdicts) -> ServerStatus:

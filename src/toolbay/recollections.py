@@ -19,8 +19,8 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -58,9 +58,12 @@ MAX_BYTES = 4_000_000
 """Bytes of one recollection; a server that lists more is waited for."""
 MAX_TOTAL = 64_000_000
 """Bytes of all of them; the oldest go first."""
+MISSED_AGE = 86_400.0
+"""Seconds for which it is known that a server was waited for in vain; then it is waited for once more."""
 KEY_BYTES = 32
 
-_NAME = re.compile(r"[0-9a-f]{64}\.json")
+_MISSED = ".missed"
+_NAME = re.compile(r"[0-9a-f]{64}\.(json|missed)")
 _WHOSE = ("HOME", "USERPROFILE")
 """Variables that every stdio server gets, and by which many find their credentials."""
 _LISTS = ("tools", "resources", "templates", "prompts")
@@ -85,6 +88,14 @@ class Recollection:
     def counts(self, now: float) -> bool:
         """Whether it may be used. One from the future was written by another clock, so nobody knows its age."""
         return 0 <= now - self.received < self.counts_for
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recalled:
+    """What is known of some servers, by their names, and which of them were waited for in vain the last time."""
+
+    known: Mapping[str, Recollection] = field(default_factory=dict[str, Recollection])
+    missed: frozenset[str] = frozenset()
 
 
 class Folder:
@@ -119,7 +130,10 @@ class Folder:
             return
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = self._place(config, make_key=True)
-        if place is None or self._is_kept(place, made):
+        if place is None:
+            return
+        place.with_suffix(_MISSED).unlink(missing_ok=True)
+        if self._is_kept(place, made):
             return
         writing.replace(place, data, expected=writing.read(place))
         self._prune()
@@ -129,6 +143,31 @@ class Folder:
         place = self._place(config)
         if place is not None:
             place.unlink(missing_ok=True)
+            place.with_suffix(_MISSED).unlink(missing_ok=True)
+
+    def miss(self, config: ServerConfig) -> None:
+        """It was waited for in vain: known for a day, or until it comes up.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = self._place(config, make_key=True)
+        if place is not None:
+            mark = place.with_suffix(_MISSED)
+            writing.replace(mark, repr(self._now()).encode(), expected=writing.read(mark))
+            self._prune()
+
+    def missed(self, config: ServerConfig) -> bool:
+        """Whether the server that is reached in exactly this way was waited for in vain within the last day."""
+        place = self._place(config)
+        try:
+            return place is not None and 0 <= self._now() - float(reading.read(place.with_suffix(_MISSED), 100)) < MISSED_AGE
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError) as error:
+            _log.warning("what is known of a server that was waited for is ignored: %s", str(error)[:200])
+            return False
 
     def _is_kept(self, place: Path, made: Recollection) -> bool:
         known = self._load(place) if made.counts_for == MAX_AGE else None
@@ -212,20 +251,28 @@ class Recollections:
         self._due.set()
         return await self._group.__aexit__(None, None, None)
 
-    async def recall(self, servers: Mapping[str, ServerConfig]) -> Mapping[str, Recollection]:
-        """What is known of these servers, by their names."""
-        return await anyio.to_thread.run_sync(self._recall, servers) if servers and self._offers else {}
+    async def recall(self, servers: Mapping[str, ServerConfig]) -> Recalled:
+        """What is known of these servers."""
+        return await anyio.to_thread.run_sync(self._recall, servers) if servers and self._offers else Recalled()
 
-    def _recall(self, servers: Mapping[str, ServerConfig]) -> Mapping[str, Recollection]:
+    def _recall(self, servers: Mapping[str, ServerConfig]) -> Recalled:
         known: dict[str, Recollection] = {}
+        missed: set[str] = set()
         for name, config in servers.items():
             try:
                 found = self._folder.recall(config)
+                if self._folder.missed(config):
+                    missed.add(name)
             except (OSError, ConfigError) as error:
                 _log.warning("what %s listed last could not be read: %s", name, error)
             else:
                 known |= {name: found} if found else {}
-        return known
+        return Recalled(known=known, missed=frozenset(missed))
+
+    def miss(self, connections: Iterable[Connection]) -> None:
+        """To be called when they were waited for in vain. Quick, as `note`."""
+        for connection in connections:
+            self._do(connection.name, partial(self._folder.miss, connection.config))
 
     def note(self, connection: Connection) -> None:
         """To be called when its listing or its state has changed: what it listed itself is kept; a server that is not to be had
