@@ -12,6 +12,11 @@ from hypothesis import strategies as st
 
 from toolbay import _redact
 
+
+def encoded(key: bytes) -> str:
+    return base64.urlsafe_b64encode(key).decode()
+
+
 SECRETS = st.text(
     alphabet=st.characters(min_codepoint=33, max_codepoint=0x2FFF, exclude_characters="*xyz.:", exclude_categories=["Cs"]),
     min_size=6,
@@ -106,21 +111,46 @@ def test_text_without_secrets_is_unchanged() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("https://u:p@h.com:8443/a/b?k=1#f", "https://h.com:8443/..."),
+        ("https://u:p@h.com:8443/a/b?k=1#f", "https://h.com:8443/a/b?..."),
         ("https://h.com", "https://h.com"),
         ("https://h.com/", "https://h.com"),
-        ("https://h.com/?k=1", "https://h.com/..."),
-        ("http://[::1]:80/x", "http://[::1]:80/..."),
-        (" http://h/x ", "http://h/..."),
+        ("https://h.com/?k=1", "https://h.com?..."),
+        ("http://[::1]:80/x", "http://[::1]:80/x"),
+        (" http://h/x ", "http://h/x"),
+        ("https://h/api/v1/mcp", "https://h/api/v1/mcp"),
+        ("https://h/mcp/", "https://h/mcp/"),
+        ("https://h/2025-11-25/streamableHttp/my-server.test_two", "https://h/2025-11-25/streamableHttp/my-server.test_two"),
+        ("https://h/mcp/abc123def4567890abc123def4567890", "https://h/mcp/..."),
+        ("https://h/s/Zk93hfAq82/mcp", "https://h/s/.../mcp"),
+        ("https://h/s/Zk93hfAq82/4f8a9b2c/mcp", "https://h/s/.../mcp"),
+        ("https://h/deadbeefdeadbeef/sse", "https://h/.../sse"),
+        ("https://h/ZkhfAqBxTrWq", "https://h/..."),
+        ("https://h/wqrtzpsdfghxk", "https://h/..."),
+        ("https://h/SGVsbG8", "https://h/..."),
+        ("https://h/api/token/hunter/mcp", "https://h/api/token/.../mcp"),
+        ("https://h/a%2Fb/sk-proj-abcdefgh", "https://h/..."),
+        ("https://h" + "/a" * 100, "https://h" + "/a" * 11 + "/..."),
         ("no address with secret", "***"),
         ("http://[bad", "***"),
         ("http://h:port/", "***"),
         ("", "***"),
     ],
 )
-def test_an_address_is_shown_as_its_origin(text: str, shown: str) -> None:
-    """CFG-8: never userinfo, path or query."""
+def test_an_address_is_shown_with_the_plain_words_of_its_path(text: str, shown: str) -> None:
+    """CFG-8, SEC-32: never userinfo or query, nor a part of the path that may be a key."""
     assert _redact.url(text) == shown
+
+
+@given(st.text(alphabet="0123456789abcdef", min_size=16, max_size=64) | st.uuids().map(str) | st.binary(min_size=16).map(encoded))
+def test_a_key_in_a_path_is_not_shown(key: str) -> None:
+    """SEC-32: some services have their key in the path."""
+    assert _redact.url(f"https://h/mcp/{key}/sse") == "https://h/mcp/.../sse"
+
+
+@pytest.mark.parametrize(("text", "shown"), [("https://u:p@h/a?k=1", "https://h/..."), ("https://h/", "https://h"), ("a b", "***")])
+def test_where_nobody_masks_an_address_is_its_origin(text: str, shown: str) -> None:
+    """CFG-8: a library's log, a lock file."""
+    assert _redact.origin(text) == shown
 
 
 @pytest.mark.parametrize(

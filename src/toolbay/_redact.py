@@ -43,6 +43,16 @@ _HARMLESS_HEADERS = frozenset(
     }
 )
 
+_PARTS = 12
+_PART = 24
+_SHORT_WORD = 8
+"""Parts of a path and characters of one that are shown at the most; letters from which on a word must look like one."""
+_VERSION = re.compile(r"v?\d{1,2}(?:\.\d{1,2})?|\d{4}-\d\d-\d\d")
+_WORD = r"(?:[A-Za-z]?[a-z]{1,15}\d?|[A-Z][a-z]{1,11}[A-Z][a-z]{1,11}|[a-z]{2,11}[A-Z][a-z]{1,11}|[A-Za-z]|[A-Z]{2,4})"
+_PLAIN = re.compile(rf"(?:{_WORD}(?:[._~-]{_WORD})*)?|\.well-known")
+_UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{5}", re.IGNORECASE)
+_HEX = re.compile(r"[a-f]+", re.IGNORECASE)
+
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>|]+")
 _QUERY_VALUE = re.compile(r"([^?&;=#]+)=([^&;#]*)")
 _SCHEME_AND_TOKEN = re.compile(r"\b(?:bearer|basic|digest|token)\s+([A-Za-z0-9._~+/=:-]{6,})", re.IGNORECASE)
@@ -130,18 +140,50 @@ def _refilled(value: Any, texts: Iterator[str]) -> Any:
     return value
 
 
+def origin(text: str) -> str:
+    """The origin of a URL, and `/...` where a path or query follows it: for what is kept, and for what nobody masks."""
+    parts = _split(text)
+    return HIDDEN if parts is None else f"{parts[0]}/..." if parts[1].strip("/") or parts[2] else parts[0]
+
+
 def url(text: str) -> str:
-    """The origin, and `/...` where a path or query follows it. Never userinfo, path or query, for these carry keys."""
+    """A URL without its userinfo and query. Of its path the plain words are shown; what may be a key is `...`."""
+    parts = _split(text)
+    if parts is None:
+        return HIDDEN
+    shown: list[str] = []
+    before = ""
+    for part in parts[1].split("/"):
+        word = part if _is_plain(part) and not looks_secret(before) else "..."
+        before = part
+        if word != "..." or shown[-1:] != ["..."]:
+            shown.append(word)
+    path = "/".join(shown[:_PARTS] + ["..."] * (len(shown) > _PARTS))
+    return f"{parts[0]}{path if path.strip('/') else ''}{'?...' if parts[2] else ''}"
+
+
+def _split(text: str) -> tuple[str, str, bool] | None:
+    """Origin, path, and whether something follows that; None for what is no address."""
     try:
         parts = urlsplit(text.strip())
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        return HIDDEN
+        return None
     if not parts.scheme or not host:
-        return HIDDEN
+        return None
     shown = f"[{host}]" if ":" in host else host
-    origin = f"{parts.scheme}://{shown}" + (f":{port}" if port is not None else "")
-    return f"{origin}/..." if parts.path.strip("/") or parts.query or parts.fragment else origin
+    return f"{parts.scheme}://{shown}" + (f":{port}" if port is not None else ""), parts.path, bool(parts.query or parts.fragment)
+
+
+def _is_plain(part: str) -> bool:
+    """Whether a part of a path is made of words, which a key is not: few letters each, such as a tongue can say."""
+    if len(part) > _PART or _TOKEN_SHAPES.search(part):
+        return False
+    if _VERSION.fullmatch(part):
+        return True
+    long_words = [word for word in re.split(r"[^A-Za-z]+", part) if len(word) >= _SHORT_WORD]
+    unlikely = any(_UNSPEAKABLE.search(word) or _HEX.fullmatch(word) for word in long_words)
+    return _PLAIN.fullmatch(part) is not None and not unlikely
 
 
 def headers(mapping: Mapping[str, str]) -> dict[str, str]:

@@ -49,10 +49,10 @@ x   dead     PYTHON -IS SERVERS/raw_server.py --stderr 'the disk is full' --exit
       why   exit code 3
             | the disk is full
       mend  run it by hand and read what it says: PYTHON -IS SERVERS/raw_server.py --stderr 'the disk is full' --exit-at-start 3
-x   gone     http://127.0.0.1:PORT/...
+x   gone     http://127.0.0.1:PORT/mcp
     guard              0.00 s  127.0.0.1 may be reached
     TCP                0.00 s  failed
-    server/discover    0.00 s  http://127.0.0.1:PORT/... refused the connection: is the server running there?
+    server/discover    0.00 s  http://127.0.0.1:PORT/mcp refused the connection: is the server running there?
     x http://127.0.0.1:PORT could not be reached
       why   the connection was refused: nothing listens there
       mend  start the server, and check host and port in `url`
@@ -216,7 +216,7 @@ def test_a_certificate_that_ends_soon_is_warned_of(configure: Configure, tmp_pat
         done = toolbay("doctor", cwd=tmp_path, env={"SSL_CERT_FILE": str(tmp_path / "authority.pem")})
     assert "! the certificate of 127.0.0.1 ends soon" in done.stdout
     assert f"good until {ends:%Y-%m-%d}" in done.stdout
-    assert "it hung up instead of answering" in done.stdout
+    assert "it hung up, or what it sent is no HTTP" in done.stdout
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are not sent there")

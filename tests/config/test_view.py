@@ -39,7 +39,7 @@ def test_what_is_shown_holds_no_secret() -> None:
     assert servers["a"]["args"] == ["--key", "***", "plain", "***", "http://u:***@h"]
     assert servers["b"] == {
         "type": "streamableHttp",
-        "url": "https://h/...",
+        "url": "https://h/...?...",
         "headers": {"X-Key": "***"},
         "auth": {"clientSecret": "***", "clientId": "me"},
     }

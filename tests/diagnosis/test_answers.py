@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from diagnosis.patients import the_error
 from support.servers import config
-from toolbay.diagnosis.answers import Answer, place, tell_error, tell_lock, tell_no_endpoint, tell_redirect
+from toolbay.diagnosis.answers import Answer, tell_error, tell_lock, tell_no_endpoint, tell_redirect
 from toolbay.diagnosis.findings import Notes
 
 URL = "https://weather.example/mcp"
@@ -38,14 +38,8 @@ def test_any_answer_that_is_none_of_a_server(status: int, kind: str, body: str) 
     """TRA-3: any status, any content type, any body."""
     for tell in (
         lambda notes: tell_error(SERVER, Answer(url=URL, status=status, kind=kind, body=body), notes),
-        lambda notes: tell_no_endpoint(SERVER, Answer(url=URL, status=status, kind=kind, body=body), None, [], notes),
+        lambda notes: tell_no_endpoint(SERVER, Answer(url=URL, status=status, kind=kind, body=body), None, {}, notes),
     ):
         notes = Notes(server="s")
         tell(notes)
         assert f"HTTP {status}" in the_error(notes).why
-
-
-@given(TEXT)
-def test_no_address_breaks_how_it_is_shown(path: str) -> None:
-    """SEC-32: and what comes after a question mark is not shown."""
-    assert "hush-hush" not in place(f"https://weather.example/{path}?key=hush-hush")

@@ -20,7 +20,6 @@ from support import servers
 from support.processes import Footprint
 from toolbay.config.models import ServerConfig
 from toolbay.diagnosis import reaching, ways
-from toolbay.diagnosis.answers import place
 from toolbay.diagnosis.findings import Notes, Report, Verdict
 from toolbay.net import http
 from toolbay.net.guard import Policy
@@ -165,7 +164,7 @@ async def test_a_web_page_says_so_and_names_the_neighbour_that_answers() -> None
     async with Small(by_path({"POST /": PAGE, "GET /": PAGE, "POST /mcp": speaks, "DELETE /mcp": answer()})) as server:
         finding = the_error(await only(entry(server)))
         assert server.requests[-1].startswith("DELETE /mcp"), "what was begun only to look is ended"
-    assert f"http://127.0.0.1:{server.port}/ is a web page, not an MCP endpoint" in finding.what
+    assert f"http://127.0.0.1:{server.port} is a web page, not an MCP endpoint" in finding.what
     assert finding.mend == f"set `url` to http://127.0.0.1:{server.port}/mcp"
     assert "asked as well, through the guard" in finding.shown[0]
 
@@ -186,9 +185,26 @@ async def test_a_page_without_such_neighbours_says_what_was_asked() -> None:
     async with Small(always(PAGE)) as server:
         finding = the_error(await only(entry(server, "/docs/")))
         asked = {request.split()[1] for request in server.requests}
-    assert "often that is" in finding.mend
+    assert finding.mend == "ask whoever runs it for the address of its MCP endpoint", "what was asked is no advice"
     assert "none is one" in finding.shown[0]
-    assert asked <= {"/docs/", "/docs/mcp", "/docs/sse", "/mcp", "/sse"}
+    assert asked == {"/docs/", "/docs/mcp", "/docs/sse", "/mcp", "/sse"}
+    async with Small(always(PAGE)) as server:
+        finding = the_error(await only(entry(server, "/docs/of/weather")))
+    origin = f"http://127.0.0.1:{server.port}"
+    assert finding.mend.endswith(f"often that is {origin}/mcp or {origin}/sse")
+
+
+@pytest.mark.parametrize("status", ["501 Unsupported method", "405 Method Not Allowed", "500 Oops", "404 Not Found", "403 Forbidden"])
+async def test_a_site_that_takes_no_messages_is_a_web_page_all_the_same(status: str) -> None:
+    """TRA-3: what it shows to a browser says so, whatever it says to a POST."""
+    refusal = answer(b"<html>no</html>", "Content-Type: text/html", status=status)
+    async with Small(by_path({"POST /": refusal, "GET /": PAGE})) as server:
+        finding = the_error(await only(entry(server)))
+    assert "is a web page, not an MCP endpoint" in finding.what
+    assert f"HTTP {status[:3]}" in finding.why
+    async with Small(by_path({"POST /": refusal, "GET /": refusal})) as server:
+        finding = the_error(await only(entry(server)))
+    assert "web page" not in finding.text
 
 
 @pytest.mark.parametrize(
@@ -330,9 +346,3 @@ async def test_looking_leaves_no_connection_behind() -> None:
         for url in (*urls, f"http://127.0.0.1:{server.port}/"):
             await only({"url": url})
         assert before.grown(allowed_threads=8) == ""
-
-
-def test_a_path_that_may_hold_a_key_is_not_shown() -> None:
-    """SEC-32: some services have their key in the path."""
-    assert place("https://a.example/api/v1/mcp") == "https://a.example/api/v1/mcp"
-    assert place("https://a.example/s/Zk93hfAq82/mcp?key=1") == "https://a.example/..."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urljoin, urlsplit
@@ -18,8 +18,6 @@ from toolbay.net.steps import Walk, led_to
 
 ANSWER_SECONDS: Final = 10.0
 """How long one answer may take."""
-_PLAIN = re.compile(r"[A-Za-z._~-]{0,24}|v\d{1,3}")
-"""A part of a path that is a word."""
 _CHALLENGE = re.compile(r'(\w+)\s*=\s*(?:"([^"]*)"|([^\s,]+))')
 
 
@@ -34,6 +32,8 @@ class Answer:
     body: str = ""
     seconds: float = 0.0
     failure: BaseException | None = None
+    is_page: bool = False
+    """Whether the address answers a look at it with a page for people."""
 
     @property
     def said(self) -> str:
@@ -52,15 +52,8 @@ class Answer:
         return self.status >= 500 or self.status in (400, 408, 409, 413, 415, 422, 429)
 
 
-def place(url: str) -> str:
-    """An address with as much of its path as can hold no key."""
-    parts = urlsplit(url)
-    path = parts.path if all(_PLAIN.fullmatch(part) for part in parts.path.split("/")) else "/..."
-    return f"{parts.scheme}://{parts.netloc}{path}" if "@" not in parts.netloc else shown_url(url)
-
-
 def tell_silence(config: ServerConfig, walked: Walk, answer: Answer, notes: Notes) -> None:
-    where = place(config.url)
+    where = shown_url(config.url)
     blocked = next((cause for cause in led_to(answer.failure) if isinstance(cause, BlockedAddress)), None)
     if blocked is not None:
         notes.error("the network guard closes the way to its address", str(blocked), "correct `url`, or the proxy's address")
@@ -95,7 +88,7 @@ def tell_lock(config: ServerConfig, answer: Answer, notes: Notes) -> None:
         mend += " (logging in through a browser is not supported yet)" if "resource_metadata" in asked else ""
     shown = [f"WWW-Authenticate: {challenge}"] if challenge else []
     notes.error(
-        f"{place(config.url)} wants credentials" if answer.status == 401 else f"{place(config.url)} refuses access",
+        f"{shown_url(config.url)} wants credentials" if answer.status == 401 else f"{shown_url(config.url)} refuses access",
         why,
         mend,
         shown,
@@ -118,16 +111,18 @@ def tell_redirect(config: ServerConfig, answer: Answer, notes: Notes) -> None:
         why, mend = f"HTTP {answer.status}, and it does not say where to", "check `url` with whoever runs the server"
     elif re.search(r"/(?:login|signin|sign-in|sso|auth|oauth)\b", urlsplit(there).path):
         why, mend = (
-            f"HTTP {answer.status} to {place(there)}, which looks like a login",
+            f"HTTP {answer.status} to {shown_url(there)}, which looks like a login",
             "put a token into `headers`; a browser's login does not help",
         )
     else:
-        why = f"HTTP {answer.status} to {place(there)}; what is sent to a server goes to no other origin, and no redirect loses a message"
-        mend = f"set `url` to {place(there)}"
+        why = (
+            f"HTTP {answer.status} to {shown_url(there)}; what is sent to a server goes to no other origin, and no redirect loses a message"
+        )
+        mend = f"set `url` to {shown_url(there)}"
         if urlsplit(there).hostname != urlsplit(config.url).hostname:
             # An address in the configuration is consent, also for one inside of a network that the guard keeps closed.
-            mend = f"ask whoever runs the server whether it is at {place(there)} now, and do not take its own word for that"
-    notes.error(f"{place(config.url)} redirects", why, mend)
+            mend = f"ask whoever runs the server whether it is at {shown_url(there)} now, and do not take its own word for that"
+    notes.error(f"{shown_url(config.url)} redirects", why, mend)
 
 
 def tell_error(config: ServerConfig, answer: Answer, notes: Notes) -> None:
@@ -137,22 +132,28 @@ def tell_error(config: ServerConfig, answer: Answer, notes: Notes) -> None:
     else:
         mend = "look into the server's own log" if answer.status >= 500 else "check `url`, `headers` and `protocolVersion`"
     shown = [answer.body] if answer.body.strip() and "html" not in answer.kind else []
-    notes.error(f"{place(config.url)} answers with an error", f"HTTP {answer.status}{asked}", mend, shown)
+    notes.error(f"{shown_url(config.url)} answers with an error", f"HTTP {answer.status}{asked}", mend, shown)
 
 
 def tell_no_endpoint(
-    config: ServerConfig, answer: Answer, beside: tuple[str, TransportType] | None, tried: Sequence[str], notes: Notes
+    config: ServerConfig, answer: Answer, beside: tuple[str, TransportType] | None, tried: Mapping[str, str], notes: Notes
 ) -> None:
-    """What answers is something else. `beside` is the endpoint that was found near it, after the addresses in `tried` were asked."""
-    is_page = "html" in answer.kind and answer.status == 200
-    what = f"{place(config.url)} is {'a web page, not an' if is_page else 'no'} MCP endpoint"
+    """What answers is something else. `beside` is the endpoint that was found near it, after the addresses in `tried` were asked.
+
+    `tried` has for each how it was asked.
+    """
+    what = f"{shown_url(config.url)} is {'a web page, not an' if answer.is_page else 'no'} MCP endpoint"
     why = f"it answered HTTP {answer.status} with {answer.kind or 'no content type'}"
+    if answer.is_page and answer.status != 200:
+        why += ", and shows a page to who only looks at it"
+    asked = ", ".join(f"{shown_url(url)} ({how})" for url, how in tried.items())
     if beside is None:
-        usual = " or ".join(place(urljoin(config.url, path)) for path in ("/mcp", "/sse"))
-        mend = f"ask whoever runs it for the address of its MCP endpoint; often that is {usual}"
-        notes.error(what, why, mend, [f"asked as well, through the guard, and none is one: {', '.join(tried)}"] if tried else [])
+        usual = [urljoin(config.url, path) for path in ("/mcp", "/sse")]
+        left = " or ".join(shown_url(url) for url in usual if url not in tried and url != config.url)
+        mend = "ask whoever runs it for the address of its MCP endpoint" + (f"; often that is {left}" if left else "")
+        notes.error(what, why, mend, [f"asked as well, through the guard, and none is one: {asked}"] if tried else [])
         return
     url, kind = beside
     kinds = f"`type` to {'sse' if kind is TransportType.SSE else 'streamableHttp'}"
-    mend = f"set {kinds}" if url == config.url else f"set `url` to {place(url)}" + (f" and {kinds}" if kind is not config.type else "")
-    notes.error(what, why, mend, [f"asked as well, through the guard: {', '.join(tried)}"])
+    mend = f"set {kinds}" if url == config.url else f"set `url` to {shown_url(url)}" + (f" and {kinds}" if kind is not config.type else "")
+    notes.error(what, why, mend, [f"asked as well, through the guard: {asked}"])

@@ -7,7 +7,7 @@ neighbours of the address are asked as well, on the same origin, and what was as
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -18,7 +18,7 @@ import httpx2
 from toolbay._redact import url as shown_url
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.diagnosis import answers, ways
-from toolbay.diagnosis.answers import ANSWER_SECONDS, Answer, place
+from toolbay.diagnosis.answers import ANSWER_SECONDS, Answer
 from toolbay.diagnosis.findings import Notes, Step
 from toolbay.errors import BlockedAddress, ConfigError
 from toolbay.net import http
@@ -42,7 +42,8 @@ class Reach:
 
     walk: Walk | None = None
     answer: Answer | None = None
-    tried: list[str] = field(default_factory=list[str])
+    tried: dict[str, str] = field(default_factory=dict[str, str])
+    """Addresses near it that were asked, and how."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -80,14 +81,14 @@ async def listen(config: ServerConfig, reach: Reach, notes: Notes) -> None:
         return
     with anyio.move_on_after(config.startup_timeout):
         async with http.client(headers=config.headers, policy=_policy(config)) as client:
-            reach.answer = answer = await _asked(client, config.url, config.type)
+            reach.answer = answer = await _judged_by_its_looks(client, await _asked(client, config.url, config.type))
             if not answer.status:
                 answers.tell_silence(config, reach.walk, answer, notes)
-            elif answer.status in (401, 403):
+            elif answer.status in (401, 403) and (answer.speaks or not answer.is_page):
                 answers.tell_lock(config, answer, notes)
             elif 300 <= answer.status < 400:
                 answers.tell_redirect(config, answer, notes)
-            elif answer.failing:
+            elif answer.failing and not answer.is_page:
                 answers.tell_error(config, answer, notes)
             elif not answer.speaks:
                 answers.tell_no_endpoint(config, answer, await _look_beside(client, config, reach), reach.tried, notes)
@@ -121,6 +122,14 @@ async def _asked(client: httpx2.AsyncClient, url: str, kind: TransportType) -> A
     )
 
 
+async def _judged_by_its_looks(client: httpx2.AsyncClient, answer: Answer) -> Answer:
+    """Servers of pages have many answers to a POST: what they show to a browser says what they are."""
+    if "html" not in answer.kind or not (answer.status == 200 or answer.status >= 400):
+        return answer
+    seen = answer if answer.status == 200 else await _asked(client, answer.url, TransportType.SSE)
+    return replace(answer, is_page=seen.status == 200 and "html" in seen.kind)
+
+
 async def _end(client: httpx2.AsyncClient, url: str, session: str | None) -> None:
     """What was begun only to look is ended."""
     if session:
@@ -140,7 +149,8 @@ async def _beginning(response: httpx2.Response) -> bytes:
 async def _look_beside(client: httpx2.AsyncClient, config: ServerConfig, reach: Reach) -> tuple[str, TransportType] | None:
     """The first of the usual neighbours that is an endpoint."""
     for url, kind in _neighbours(config):
-        reach.tried.append(f"{place(url)} ({'an event stream' if kind is TransportType.SSE else 'a POST'})")
+        how = "an event stream" if kind is TransportType.SSE else "a POST"
+        reach.tried[url] = f"{reach.tried[url]} and {how}" if url in reach.tried else how
         if (await _asked(client, url, kind)).speaks:
             return url, kind
     return None

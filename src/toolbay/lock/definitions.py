@@ -98,7 +98,7 @@ def launch(config: ServerConfig) -> str:
     """What `identity` is of, for people, without what looks like a credential."""
     if config.type is TransportType.STDIO:
         return visible(" ".join(_redact.argv([config.command, *config.args])))
-    return visible(_redact.url(config.url))
+    return visible(_redact.origin(config.url))
 
 
 def definitions(listing: Listed) -> Iterator[tuple[Subject, Json]]:

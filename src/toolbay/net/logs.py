@@ -14,7 +14,7 @@ class OriginOnly(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
-            record.args = tuple(_redact.url(str(value)) if isinstance(value, httpx2.URL) else value for value in record.args)
+            record.args = tuple(_redact.origin(str(value)) if isinstance(value, httpx2.URL) else value for value in record.args)
         return True
 
 
