@@ -7,7 +7,7 @@ new one with the next call.
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, Self
 
@@ -65,9 +65,7 @@ class Door:
 class Body(httpx2.AsyncByteStream):
     """A body as it comes. No generator: it is read on after its reader has gone."""
 
-    def __init__(
-        self, inner: Source, door: Door, translated: Callable[[], AbstractContextManager[None]], *, wire: Wire | None, chunked: bool
-    ) -> None:
+    def __init__(self, inner: Source, door: Door, translated: AbstractContextManager[None], *, wire: Wire | None, chunked: bool) -> None:
         """`wire` is the connection that it comes on, `chunked` how its end is told there."""
         self._inner = inner
         self._wire = wire
@@ -87,7 +85,7 @@ class Body(httpx2.AsyncByteStream):
             raise StopAsyncIteration
         self._reading = True
         try:
-            with self._translated():
+            with self._translated:
                 self._last = await anext(self._parts)
         except BaseException as end:  # StopAsyncIteration and CancelledError as well: there is nothing more to come
             self._over = True
@@ -105,6 +103,9 @@ class Body(httpx2.AsyncByteStream):
         if self._closed:
             return
         self._closed = True
+        if self._ended and not self._says_more():
+            await self._inner.aclose()  # all has come; the library lets no cancellation in between
+            return
         try:
             if not self._over and not self._reading:
                 await self._read_leftover()

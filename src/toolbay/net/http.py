@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from functools import cache, lru_cache, partial
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from types import TracebackType
 from typing import Any, cast
 
 import httpcore2
@@ -43,6 +43,7 @@ ANYWHERE = Policy(whitelist=("0.0.0.0/0", "::/0"))
 Wrap = Callable[[httpx2.AsyncBaseTransport], httpx2.AsyncBaseTransport]
 
 _ERRORS: tuple[tuple[type[Exception], type[httpx2.TransportError]], ...] = (
+    (BlockedAddress, httpx2.ConnectError),
     (httpcore2.ConnectTimeout, httpx2.ConnectTimeout),
     (httpcore2.ReadTimeout, httpx2.ReadTimeout),
     (httpcore2.WriteTimeout, httpx2.WriteTimeout),
@@ -78,6 +79,12 @@ def _store(_file: str, _folder: str) -> ssl.SSLContext:
 def target(url: str) -> Target:
     """Where `url` leads, as a client would go there. Raises BlockedAddress."""
     return check_url(url, _parse)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def parsed(url: str) -> httpx2.URL:
+    """`url` as the client takes it: each of its requests takes a text apart anew. Raises httpx2.InvalidURL."""
+    return httpx2.URL(url)
 
 
 def policy_for(url: str, *, whitelist: tuple[str, ...] = (), fake_ip: tuple[str, ...] = ()) -> Policy:
@@ -159,7 +166,8 @@ class Guarded(httpx2.AsyncBaseTransport):
         assert isinstance(request.stream, httpx2.AsyncByteStream)
         if request.url.scheme not in DEFAULT_PORTS:
             raise httpx2.UnsupportedProtocol("it is no http or https address", request=request)
-        with _translated(request):
+        translated = _Translated(request)
+        with translated:
             goal = _goal(request.url)
             proxy = self._proxies.choose(goal)
             if proxy and goal.literal is not None:
@@ -172,7 +180,7 @@ class Guarded(httpx2.AsyncBaseTransport):
         stream = cast("Source", found.stream)  # the library's type does not say that its bodies can be closed
         wire = cast("dict[str, object]", found.extensions).get("network_stream")  # pyright: ignore[reportUnknownMemberType]
         chunked = any(name.lower() == b"transfer-encoding" for name, _ in found.headers)
-        body = Body(stream, door, partial(_translated, request), wire=wire if isinstance(wire, Wire) else None, chunked=chunked)
+        body = Body(stream, door, translated, wire=wire if isinstance(wire, Wire) else None, chunked=chunked)
         try:
             return _answer(request, goal, found, body)
         except httpx2.RemoteProtocolError:
@@ -255,15 +263,23 @@ def _parse(text: str) -> Parts:
         raise ValueError(str(error)) from None
 
 
-@contextmanager
-def _translated(request: httpx2.Request) -> Generator[None]:
-    try:
-        yield
-    except BlockedAddress as error:
-        raise httpx2.ConnectError(str(error), request=request) from error
-    except tuple(theirs for theirs, _ in _ERRORS) as error:
-        ours = next(ours for theirs, ours in _ERRORS if isinstance(error, theirs))
-        raise ours(str(error), request=request) from error
+class _Translated:
+    """Raises errors of the layer below as those of the layer above. Written out, since each piece of a body passes through it."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: httpx2.Request) -> None:
+        self._request = request
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            return
+        for theirs, ours in _ERRORS:
+            if isinstance(error, theirs):
+                raise ours(str(error), request=self._request) from error
 
 
 def _lowered(request: httpx2.Request) -> httpcore2.Request:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from typing import Any
 
 import anyio
@@ -33,6 +33,8 @@ ERROR_BODY_PATIENCE = 1.0
 """Seconds for the body of an error. Its status is known by then, and says what counts."""
 WORKS_FOR = "toolbay.works_for"
 """The extension of an HTTP request that holds the id of the JSON-RPC request which it posts, or whose answer it goes on with."""
+REPLY = "toolbay.reply"
+"""The extension of an HTTP response that holds the JSON-RPC answer to such a request, where it came as one body: it is read by then."""
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.ProxyError)
 """Errors of reaching a server: the request itself was not written."""
 
@@ -104,9 +106,13 @@ async def read(response: httpx2.Response, limit: int) -> bytes:
         TooLarge: it is longer than `limit` bytes.
         httpx2.TransportError, httpx2.DecodingError: it did not come to its end.
     """
+    return await _joined(response.aiter_bytes(), limit)
+
+
+async def _joined(body: AsyncIterable[bytes], limit: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
-    async for chunk in response.aiter_bytes():
+    async for chunk in body:
         size += len(chunk)
         if size > limit:
             raise TooLarge
@@ -207,19 +213,21 @@ class Faults(httpx2.AsyncBaseTransport):
                 "with no answer (HTTP 202)" if response.status_code == 202 else f"with {kind or 'an unnamed content type'} instead of JSON"
             )
             return self._fail(request, request_id, ServerError(f"{shown_url(url)} answered {what}", code=response.status_code, ran=None))
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
         try:
-            body = await read(response, BODY_LIMIT)
+            body = await _joined(response.stream, BODY_LIMIT)  # unpacked by who dials
         except TooLarge:
             text = f"the answer of {shown_url(url)} is larger than {BODY_LIMIT // 1024 // 1024} MB and was not taken; the call has run"
             return self._fail(request, request_id, ServerError(text, code=response.status_code, ran=True))
-        except (httpx2.TransportError, httpx2.DecodingError) as error:
+        except httpx2.TransportError as error:
             return self._fail(request, request_id, _broken(error, url))
         finally:
             await response.aclose()
         reply = _reply(body)
         if reply is None or str(reply.get("id")) not in (str(request_id), "None"):
             return self._fail(request, request_id, _no_answer(body, reply, response.status_code, shown_url(url)))
-        return _buffered(request, response, json.dumps({**reply, "id": request_id}).encode() if reply.get("id") != request_id else body)
+        response.extensions[REPLY] = {**reply, "id": request_id}
+        return response
 
     def _watched(self, response: httpx2.Response, request_id: Any, url: str) -> httpx2.Response:
         """The response, whose stream notes where it ends before the answer of that request came."""
@@ -276,7 +284,7 @@ class Faults(httpx2.AsyncBaseTransport):
             return httpx2.Response(202, request=request)
         self._ledger.note(request_id, fault)
         error = {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32000, "message": str(fault)}}
-        return httpx2.Response(200, request=request, json=error)
+        return httpx2.Response(200, request=request, extensions={REPLY: error})
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -313,10 +321,3 @@ def _broken(error: BaseException, url: str) -> ToolbayError:
         return ConnectionLost(f"{where} stopped sending")
     why = "it was reset" if isinstance(error, httpx2.NetworkError) else "it ended too early, or what came is no HTTP"
     return ConnectionLost(f"the connection to {where} broke before the answer was complete ({why})")
-
-
-def _buffered(request: httpx2.Request, response: httpx2.Response, body: bytes) -> httpx2.Response:
-    dropped = (b"content-encoding", b"content-length", b"transfer-encoding")
-    # As bytes, since there is more in headers of real servers than can be written as text again.
-    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in dropped]
-    return httpx2.Response(response.status_code, headers=headers, content=body, request=request)

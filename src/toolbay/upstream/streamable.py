@@ -31,9 +31,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolbay._redact import url as shown_url
 from toolbay.errors import BadCall, BlockedAddress, HandshakeFailed, ServerError, ToolbayError
-from toolbay.upstream.faults import ERROR_BODY_LIMIT, WORKS_FOR, TooLarge, read, session_over
+from toolbay.upstream.faults import ERROR_BODY_LIMIT, REPLY, WORKS_FOR, TooLarge, read, session_over
 from toolbay.upstream.ledger import CANCELLED, Ledger
-from toolbay.upstream.messages import encoded, meant_for
+from toolbay.upstream.messages import as_message, encoded, meant_for
 from toolbay.upstream.messages import message as message_in
 from toolbay.upstream.streams import EVENT_LIMIT, EVENT_STREAM, INITIALIZED, TELL_PATIENCE, UNREADABLE, events, kind, sent
 
@@ -202,7 +202,7 @@ class Streams:
                 if kind(response) == EVENT_STREAM:
                     done = await self._follow(response, message, position, to)
                 else:
-                    await to[0](await self._whole(response))
+                    await to[0](self._whole(response))
                     done = True
             while not done and await self._may_resume(position):
                 done = await self._resume(message, position, to)
@@ -220,11 +220,11 @@ class Streams:
             raise HandshakeFailed(f"{shown_url(self.url)} gave a session id that is no ASCII, as the protocol wants it", retriable=False)
         return session
 
-    async def _whole(self, response: httpx2.Response) -> JSONRPCResponse | JSONRPCError:
+    def _whole(self, response: httpx2.Response) -> JSONRPCResponse | JSONRPCError:
         """The answer in a body. Raises ServerError."""
         if response.status_code >= 300:
             raise ServerError(f"{shown_url(self.url)} answered HTTP {response.status_code}", code=response.status_code, ran=None)
-        found = await message_in(await response.aread())  # in memory by now: `Faults` has looked at it
+        found = as_message(response.extensions.get(REPLY))
         if not isinstance(found, JSONRPCResponse | JSONRPCError):
             raise ServerError(UNREADABLE, ran=True)
         return found

@@ -48,7 +48,7 @@ async def sent(client: httpx2.AsyncClient, method: str, url: str, **more: Any) -
     """
     here, followed = http.target(url), 0
     while True:
-        request = client.build_request(method, url, **more)
+        request = client.build_request(method, http.parsed(url), **more)
         try:
             response = await client.send(request, stream=True)
         except httpx2.TransportError as error:
