@@ -236,3 +236,67 @@ async def test_a_reload_in_the_middle_of_a_start_and_of_an_end_leads_to_what_was
         assert list(made.registry.tools) == ["mcp_s_last"]
         await eventually(lambda: len(leftovers(env[MARK])) == 1, "the end of the others")
     assert not leftovers(env[MARK])
+
+
+@pytest.mark.parametrize("disabled", [False, True])
+async def test_a_call_to_a_server_that_is_removed_may_finish(tmp_path: Path, *, disabled: bool) -> None:
+    """LIF-4: its tools are gone at once, the reload does not wait, and the server ends after its last call."""
+    env = marked()
+    entry = raw("--serial", "2", "--effects", tmp_path / "effects", env=env)
+    async with bay(tmp_path, s=conf(entry)) as made:
+        answers: list[ToolResult] = []
+        async with anyio.create_task_group() as group:
+
+            async def ask() -> None:
+                answers.append(await made.call("mcp_s_echo", {"text": "still"}))
+
+            group.start_soon(ask)
+            await eventually(lambda: made.fleet._berths.serving["s"].turns.under_way, "the call")
+            done = await made.apply(s=conf(entry, disabled=True)) if disabled else await made.apply()
+            assert (done.removed, list(made.registry.tools)) == (("s",), [])
+            assert not answers
+        assert [answer.text for answer in answers] == ["still"]
+        await eventually(lambda: not made.fleet._berths._running, "the end of the server")
+        assert not leftovers(env[MARK])
+
+
+async def test_a_call_that_is_cut_by_a_reload_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIF-4, CAL-3: after its time, when the server was removed or disabled; at once, when its program was changed, or came again."""
+    monkeypatch.setattr(berths, "DRAIN", 0.2)
+    port = servers.free_port()
+    entry = conf(holding(port, "--no-reply", "note", "--effects", tmp_path / "effects"), tool_timeout=3600, max_timeout=3600)
+    off = entry.model_copy(update={"disabled": True})
+    other = conf(holding(port))
+    answers: list[ToolResult] = []
+
+    async def cut_by(made: Bay, *wanted: Mapping[str, ServerConfig]) -> None:
+        await made.apply(s=entry)
+        async with anyio.create_task_group() as group:
+
+            async def ask() -> None:
+                answers.append(await made.call("mcp_s_note"))
+
+            before = len(answers)
+            group.start_soon(ask)
+            await eventually((tmp_path / "effects").exists, "the call")
+            (tmp_path / "effects").unlink()
+            for servers_wanted in wanted:
+                assert len(answers) == before
+                await made.apply(**servers_wanted)
+
+    async with bay(tmp_path) as made:
+        await cut_by(made, {})
+        await cut_by(made, {"s": off})
+        await cut_by(made, {"s": other})
+        monkeypatch.setattr(berths, "DRAIN", 3600)
+        await cut_by(made, {}, {"s": other})
+        assert (await made.call("mcp_s_echo", {"text": "here"})).text == "here"
+    assert {answer.outcome for answer in answers} == {Outcome.UNKNOWN}
+    reasons = [
+        "s has no usable entry in the configuration any more, and the call did not end within 0.2 s",
+        "s was disabled in the configuration, and the call did not end within 0.2 s",
+        "s was changed in the configuration",
+        "s was changed in the configuration",
+    ]
+    told = [answer.text.partition("called: ")[2].partition(". ")[0] for answer in answers]
+    assert told == reasons

@@ -14,13 +14,14 @@ from typing import Self
 import anyio
 import anyio.abc
 
+from toolbay._aio import first_finished
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.reconcile import Plan, refiltered
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.state import DOWN, State
 
 DRAIN = 30.0
-"""Seconds in which calls on a connection that was replaced may finish."""
+"""Seconds in which calls on a connection that was replaced or removed may finish."""
 
 _log = logging.getLogger("toolbay.fleet")
 
@@ -36,6 +37,8 @@ class Berths:
         self._on_change = on_change
         self._coming: dict[str, Connection] = {}
         self._running: set[Connection] = set()
+        self._finishing: set[Connection] = set()
+        """Removed ones whose calls have not ended yet."""
         self._taken_over = anyio.Event()
         self._group: anyio.abc.TaskGroup | None = None
 
@@ -95,7 +98,7 @@ class Berths:
             self._open(name, wanted[name])
         for name in steps.retry:
             self._newest(name).start()
-        leaving = [left for name in steps.stop for left in self._leave(name)]
+        leaving = [left for name in steps.stop for left in self._remove(name, disabled=name in wanted)]
         for name in steps.restart:
             leaving += self._replace(name, wanted[name])
         self._on_change("")
@@ -117,19 +120,39 @@ class Berths:
 
     # -- coming and going ---------------------------------------------------------------------------------------------
 
-    def _leave(self, name: str) -> list[Connection]:
+    def _leave(self, name: str, why: str) -> list[Connection]:
         """Ask all of this name to close."""
         leaving = [held.pop(name) for held in (self._coming, self.serving) if name in held]
         for connection in leaving:
             connection.on_listing = lambda: None
-            connection.stop()
+            connection.stop(why)
         return leaving
+
+    def _remove(self, name: str, *, disabled: bool) -> list[Connection]:
+        """Nobody wants this name any more. Gives those whose end must be waited for: not one whose calls may finish first."""
+        why = f"{name} was disabled in the configuration" if disabled else f"{name} has no usable entry in the configuration any more"
+        serving = self.serving.get(name)
+        if serving is None or serving.state is not State.READY or not serving.turns.under_way:
+            return self._leave(name, why)
+        del self.serving[name]
+        serving.on_listing = lambda: None
+        self._finishing.add(serving)
+        assert self._group is not None
+        self._group.start_soon(self._finish, serving, why, name=f"last calls of {name}")
+        return self._leave(name, why)
+
+    async def _finish(self, connection: Connection, why: str) -> None:
+        """Close a connection once its calls have ended, which may take so long only, or once its server has gone away."""
+        with anyio.move_on_after(DRAIN):
+            await first_finished(connection.turns.wait_idle, connection.standing.wait_change)
+        connection.stop(f"{why}, and the call did not end within {DRAIN:g} s")
+        self._finishing.discard(connection)
 
     def _replace(self, name: str, config: ServerConfig) -> list[Connection]:
         """Put another connection in the place of this name's; gives those whose end must be waited for."""
         old = self.serving[name]
         if config.type is TransportType.STDIO or old.state is not State.READY:
-            leaving = self._leave(name)
+            leaving = self._leave(name, f"{name} was changed in the configuration")
             self._open(name, config, after=old)
             return leaving
         given_up = self._coming.pop(name, None)
@@ -143,6 +166,10 @@ class Berths:
         return []
 
     def _open(self, name: str, config: ServerConfig, *, after: Connection | None = None) -> None:
+        """`after`: whose end comes first. That holds for a program of this name whose last calls are under way, too."""
+        for finishing in [one for one in self._finishing if one.name == name and config.type is TransportType.STDIO]:
+            finishing.stop(f"{name} was changed in the configuration")
+            after = after or finishing
         self.serving[name] = self._run(name, config, after=after)
 
     def _run(self, name: str, config: ServerConfig, *, after: Connection | None = None) -> Connection:
@@ -182,4 +209,4 @@ class Berths:
         self._on_change(name)
         with anyio.move_on_after(DRAIN):
             await old.turns.wait_idle()
-        old.stop()
+        old.stop(f"{name} was changed in the configuration, and the call did not end within {DRAIN:g} s")

@@ -323,8 +323,10 @@ def _told(error: CallError | ConnectionLost | ConnectionFailed, what: str, conne
     server, outcome = connection.name, outcome_of(error)
     ending = MAY_HAVE_RUN if outcome is Outcome.UNKNOWN else "It was not carried out." if outcome is Outcome.NOT_EXECUTED else ""
 
+    reason = connection.standing.parting if isinstance(error, ConnectionLost) else ""
+
     def say(head: str, *endings: str) -> str:
-        return _within_limit(connection.safe(head), connection.safe(str(error)), " ".join(part for part in endings if part))
+        return _within_limit(connection.safe(head), connection.safe(reason or str(error)), " ".join(part for part in endings if part))
 
     if isinstance(error, ConnectionLost):
         head = (

@@ -94,8 +94,9 @@ class Connection:
 
     # -- what others may ask ------------------------------------------------------------------------------------------
 
-    def stop(self) -> None:
-        """Ask the owner to close; `wait_closed` tells when it has. Idempotent."""
+    def stop(self, why: str = "") -> None:
+        """Ask the owner to close; `wait_closed` tells when it has. Idempotent. `why` is told to calls that this cuts."""
+        self.standing.parting = self.standing.parting or why
         self._stop.set()
         if self._opening is not None:
             self._opening.cancel()  # a server that hangs in its handshake is not waited for
@@ -162,8 +163,7 @@ class Connection:
                 raise
 
         began = clock()
-        limits = {"at_once": self.config.max_concurrent, "in_line": self.config.max_queued}
-        async with self.turns.one(**limits, deadline=began + budget.first):
+        async with self.turns.one(at_once=self.config.max_concurrent, in_line=self.config.max_queued, deadline=began + budget.first):
             return await at_most_once(ready, send, self._left, budget=budget.after(clock() - began), repeat=repeat)
 
     async def _ready(self, deadline: float) -> Engine:

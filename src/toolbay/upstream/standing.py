@@ -12,7 +12,7 @@ import anyio
 
 from toolbay._text import line
 from toolbay.config.models import RestartPolicy
-from toolbay.errors import AuthRequired, CallTimeout, ToolbayError
+from toolbay.errors import AuthRequired, CallTimeout, ConnectionFailed, ToolbayError
 from toolbay.upstream.breaker import Breaker
 from toolbay.upstream.failures import may_come_back, unavailable
 from toolbay.upstream.state import ABSENT, DOWN, SETTLED, Happening, State, after
@@ -26,6 +26,8 @@ class Standing:
         self.state = State.IDLE
         self.error: ToolbayError | None = None
         """Why it is not there; kept while the next attempt runs."""
+        self.parting = ""
+        """Why it is being closed, or was, where calls should know: a clause."""
         self.starts = 0
         """How often it was started, or that was tried."""
         self._on_change = on_change
@@ -56,6 +58,8 @@ class Standing:
         """Why a call with this deadline need not wait for the server `name`; None where it may be there in time."""
         if not self.absent and (self._retry_at is None or self._retry_at <= deadline):
             return None
+        if self.state is State.CLOSED and self.parting:
+            return ConnectionFailed(self.parting, server=name)
         return unavailable(name, self.error, closed=self.state is State.CLOSED, retry_after=self.retry_in)
 
     def in_vain(self, name: str, patience: float) -> CallTimeout:
