@@ -73,6 +73,10 @@ SIGNS = [
     ("weather", "Please set WEATHER_TOKEN", "environment variable WEATHER_TOKEN", "`inheritEnv`"),
     ("weather", "weather: error: the following arguments are required: --city", "wants other arguments", "into `args`"),
     ("weather", "Usage: weather [OPTIONS] CITY", "wants other arguments", "into `args`"),
+    ("weather", "/no/repo does not exist", "it wants /no/repo, which is not there", "correct the path"),
+    ("weather", "ERROR:weather:/no/repo is not a valid Git repository", "it wants /no/repo", "correct the path"),
+    ("weather", "FileNotFoundError: [Errno 2] No such file or directory: '/srv/a b.db'", "it wants /srv/a b.db, which", "correct the path"),
+    ("node", "Error: ENOENT: no such file or directory, stat '/srv/none'", "it wants /srv/none, which", "correct the path"),
     ("weather", "PermissionError: [Errno 13] Permission denied: '/srv/data'", "may not do what it wants", "`sandboxPaths`"),
 ]
 
@@ -112,6 +116,32 @@ def test_an_end_without_a_sign_tells_how_it_ended_and_the_last_lines(code: int, 
     assert words in finding.why
     assert finding.shown[-1] == "line 19"
     assert "run it by hand" in finding.mend
+
+
+def test_a_limit_that_it_passed_is_the_cause_whatever_it_wrote() -> None:
+    """TRA-8: by how much, and what to raise; never a guess at the machine's memory."""
+    exceeded = ("it was 7 processes, with all that it had started, and its limit is 3", "raise `limits.processes`")
+    finding = the("weather", "Error: WEATHER_KEY is required", exit_code=-9, exceeded=exceeded)
+    assert "passed a limit" in finding.what
+    assert (finding.why, finding.mend) == exceeded
+    assert "memory ran out" not in finding.text
+
+
+def test_an_end_after_it_was_ready_says_when() -> None:
+    """TRA-8: it worked, and does not any more."""
+    finding = the("weather", "fatal: database is gone", exit_code=7, answered=True, lived=1.04)
+    assert finding.what == "it ended 1.0 s after it was ready"
+    assert finding.why == "exit code 7"
+    assert finding.shown == ("fatal: database is gone",)
+    assert "run it by hand" in finding.mend
+
+
+def test_what_was_never_started_says_once_what_is_to_be_done() -> None:
+    """TRA-8: the reason has its own advice."""
+    error = "s could not be started: its sandbox `strict` needs bubblewrap: install it, or choose another `sandbox`"
+    finding = the("weather", exit_code=None, spawned=False, error=error)
+    assert finding.why == "its sandbox `strict` needs bubblewrap: install it, or choose another `sandbox`"
+    assert finding.mend == "set right what is named there, and try again"
 
 
 def test_an_end_without_an_error_is_no_server() -> None:

@@ -12,13 +12,10 @@ from typing import Final
 from toolbay._redact import argv
 from toolbay.config.models import ServerConfig
 from toolbay.diagnosis.findings import Notes
-from toolbay.diagnosis.signs import SIGNS
+from toolbay.upstream import signs
 
 SHOWN: Final = 6
 """Lines of evidence that are shown at the most."""
-LINES: Final = 100
-LOOKED_AT: Final = 500
-"""Last lines, and characters of each, that are looked through for signs."""
 _SLOW_LAUNCHERS: Final = frozenset({"npx", "bunx", "uvx", "uv", "pipx", "docker", "podman"})
 
 
@@ -38,31 +35,46 @@ class Remains:
     """Whether a message of it came in."""
     error: str = ""
     """What the start was ended with, in words."""
+    exceeded: tuple[str, str] | None = None
+    """The limit that it was ended for, and what helps."""
+    lived: float | None = None
+    """Seconds that it was ready before it ended; None where it never was."""
     having: Callable[[str], Path | None] = lambda _module: None
     """The Python of an environment on this machine that has a module."""
 
 
 def judge(remains: Remains, notes: Notes) -> None:
     """Put into `notes` why a program did not become a server, with the lines that say so."""
-    config = remains.config
-    # Patterns take time with the square of a line, and a server may write any.
-    lines = [text[:LOOKED_AT] for text in (*remains.stderr[-LINES:], *remains.stray[-LINES:])]
-    fields = {"command": config.command, "program": PurePath(config.command).name.capitalize()}
-    for sign in () if remains.answered else SIGNS:
-        found = sign.read(lines)
-        if found is None:
-            continue
-        match, at = found
-        groups = {**{name: value or "" for name, value in match.groupdict().items()}, **fields}
-        python = remains.having(groups.get("module", ""))
-        groups["instead"] = f"{python} has it: write that as `command`; else " if python else ""
-        shown = [lines[at], *(text for text in lines[max(at - 2, 0) : at + SHOWN] if text != lines[at])][:SHOWN]
+    if remains.exceeded is not None:
+        why, mend = remains.exceeded
+        notes.error("it was ended, since it passed a limit of its entry", why, mend, remains.stderr[-SHOWN:])
+    elif remains.lived is not None:
+        _judge_a_life(remains, remains.lived, notes)
+    elif (read := None if remains.answered else _read(remains)) is not None:
+        lines = signs.looked_at(remains.stderr, remains.stray)
+        shown = [lines[read.at], *(text for text in lines[max(read.at - 2, 0) : read.at + SHOWN] if text != lines[read.at])][:SHOWN]
         ended = f"; {_ended(remains.exit_code)}" if remains.exit_code is not None else ""
-        notes.error(sign.what.format(**groups), sign.why.format(**groups) + ended, sign.mend.format(**groups), shown)
-        break
+        notes.error(read.what, read.why + ended, read.mend, shown)
     else:
         _judge_plainly(remains, notes)
     tell_stray(remains.stray, notes, answered=remains.answered)
+
+
+def _read(remains: Remains) -> signs.Reading | None:
+    def instead(module: str) -> str:
+        python = remains.having(module)
+        return f"{python} has it: write that as `command`; else " if python else ""
+
+    return signs.read(signs.looked_at(remains.stderr, remains.stray), remains.config.command, instead)
+
+
+def _judge_a_life(remains: Remains, lived: float, notes: Notes) -> None:
+    """It worked, and ended while it was looked at."""
+    code, last = remains.exit_code, remains.stderr[-SHOWN:]
+    ended = "its connection was lost" if code is None else _ended(code)
+    said = "" if last else ", and it wrote nothing to stderr"
+    mend = f"run it by hand and read what it says: {_line_of(remains.config)}"
+    notes.error(f"it ended {lived:.1f} s after it was ready", f"{ended}{said}", mend, last)
 
 
 def _judge_plainly(remains: Remains, notes: Notes) -> None:
@@ -70,7 +82,8 @@ def _judge_plainly(remains: Remains, notes: Notes) -> None:
     last = remains.stderr[-SHOWN:]
     by_hand = f"run it by hand and read what it says: {_line_of(remains.config)}"
     if not remains.spawned:
-        notes.error("it could not be started", remains.error, "mend what is named, and try again")
+        why = remains.error.removeprefix(f"{notes.server} could not be started: ")
+        notes.error("it could not be started", why, "set right what is named there, and try again")
     elif remains.answered:
         notes.error("it was reached, and did not become ready", remains.error, by_hand, last)
     elif remains.exit_code is None:

@@ -95,6 +95,8 @@ class Diagnostics:
     """When the first byte of its output came, on the loop's clock."""
     exit_code: Callable[[], int | None] = lambda: None
     """How its process ended by itself (negative: by which signal); None while it runs, and where it was ended here."""
+    exceeded: Callable[[], tuple[str, str] | None] = lambda: None
+    """By how much it passed a limit, for which it was ended here, and what helps; None where it was not."""
     left_out: dict[str, str] = field(default_factory=dict[str, str])
     """Listed tools that the engine leaves out, since their marks for headers are invalid (2026-07-28), and why."""
     on_message: Callable[[bool, Json], None] | None = None

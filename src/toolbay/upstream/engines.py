@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import ModuleType
 
 import anyio
 import anyio.to_thread
@@ -17,6 +18,11 @@ from toolbay.upstream.engine import Engine, Opening
 from toolbay.upstream.launch import prepare
 from toolbay.upstream.process import spawn
 from toolbay.upstream.sandbox import confined
+
+
+async def load() -> ModuleType:
+    """The SDK's engine. Who times servers loads it before they are started, for the time to be theirs."""
+    return await anyio.to_thread.run_sync(importlib.import_module, "toolbay.upstream.sdk")
 
 
 @asynccontextmanager
@@ -34,5 +40,6 @@ async def official(opening: Opening) -> AsyncGenerator[Engine]:
             opening.diagnostics.stderr = lambda: child.stderr.lines
             opening.diagnostics.spoke = lambda: child.spoke
             opening.diagnostics.exit_code = lambda: child.ended
-        sdk = await anyio.to_thread.run_sync(importlib.import_module, "toolbay.upstream.sdk")
+            opening.diagnostics.exceeded = lambda: child.exceeded
+        sdk = await load()
         yield await stack.enter_async_context(sdk.session(opening, child))

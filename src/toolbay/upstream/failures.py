@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from toolbay._redact import trace
 from toolbay._text import clean, duration, excerpt, line
@@ -17,10 +18,16 @@ from toolbay.errors import (
     LaunchFailed,
     ToolbayError,
 )
+from toolbay.upstream import signs
 from toolbay.upstream.engine import Diagnostics
 
 _FOR_GOOD = frozenset({-32600, -32601, -32602, -32022})
 """Codes of answers that the same request will always get: invalid, unknown, wrong parameters, no version in common."""
+
+LONGEST = 500
+"""Characters of an error of a start."""
+TOLD = 200
+"""Characters of what a server wrote that are in it."""
 
 _log = logging.getLogger("toolbay.upstream")
 
@@ -36,32 +43,29 @@ def explain(
 ) -> ToolbayError:
     """The error that people are shown. `safe` masks secrets; its kind is kept, since it decides what follows."""
     cause = _ours(failure)
+    bounded = partial(_bounded, safe=safe)
+    read = _read(config, diagnostics)
     if timed_out:
-        said = _said(diagnostics, safe)
-        text = f"{name} was not ready within {config.startup_timeout:g} s{said}: raise `startupTimeout` if it only starts slowly"
-        return HandshakeFailed(safe(text), server=name)
+        said = f": {read}" if read else f"{_said(diagnostics, safe)}: raise `startupTimeout` if it only starts slowly"
+        return HandshakeFailed(bounded(f"{name} was not ready within {config.startup_timeout:g} s{said}"), server=name)
     if isinstance(cause, (ConnectionLost, CallTimeout)):
-        is_program = config.type is TransportType.STDIO
-        mend = "check `command`, `args` and `env`" if is_program else "check that `url` is an MCP endpoint"
-        text = f"{name} did not complete the handshake: {cause}{_polluted(diagnostics, safe)}; {mend}"
-        return (LaunchFailed if is_program else HandshakeFailed)(safe(text), server=name)
+        if config.type is TransportType.STDIO:
+            said = read or f"{cause}{_polluted(diagnostics, safe)}"
+            mend = "" if read or diagnostics.exceeded() else "; check `command`, `args` and `env`"
+            return LaunchFailed(bounded(f"{name} did not start: {said}{mend}"), server=name)
+        text = f"{name} did not complete the handshake: {cause}; check that `url` is an MCP endpoint"
+        return HandshakeFailed(bounded(text), server=name)
     if isinstance(cause, ConnectionFailed):
-        return type(cause)(
-            safe(
-                (f"{name} could not be started: {cause}" if isinstance(cause, LaunchFailed) else f"{name}: {cause}")
-                + _polluted(diagnostics, safe)
-            ),
-            server=name,
-            retriable=cause.retriable,
-        )
+        text = f"{name} could not be started: {cause}" if isinstance(cause, LaunchFailed) else f"{name}: {cause}"
+        return type(cause)(bounded(text + _polluted(diagnostics, safe)), server=name, retriable=cause.retriable)
     if isinstance(cause, CallError):
         code = getattr(cause, "code", 0)
         # Codes of the protocol are negative; an HTTP status has said what to do.
         mend = "; check that it is an MCP server, and its `protocolVersion`" if code < 0 else ""
-        text = safe(f"{name} refused the handshake: {cause}{_polluted(diagnostics, safe)}{mend}")
-        return HandshakeFailed(text, server=name, retriable=code not in _FOR_GOOD)
+        text = f"{name} refused the handshake: {cause}{_polluted(diagnostics, safe)}{mend}"
+        return HandshakeFailed(bounded(text), server=name, retriable=code not in _FOR_GOOD)
     if cause is not None:
-        return type(cause)(safe(f"{name}: {cause}"))
+        return type(cause)(bounded(f"{name}: {cause}"))
     if failure is not None:
         _log.error("%s: an unexpected error while connecting\n%s", name, trace(failure, safe))
         return ConnectionFailed(safe(f"{name} could not be connected: {line(safe(_innermost(failure)), 300)}"), server=name)
@@ -115,9 +119,25 @@ def _innermost(failure: BaseException) -> str:
     return f"{type(failure).__name__}: {failure}"  # pyright: ignore[reportUnknownArgumentType]
 
 
+def _bounded(text: str, safe: Callable[[str], str]) -> str:
+    """Masked before it is cut: of a secret that was cut, a part would stay."""
+    return excerpt(safe(text), LONGEST)
+
+
+def _read(config: ServerConfig, diagnostics: Diagnostics) -> str:
+    """What is known of the cause by a sign in what a program wrote that has not answered, and the mend; the doctor reads the same."""
+    if config.type is not TransportType.STDIO or diagnostics.exceeded() or diagnostics.heard() > float("-inf"):
+        return ""
+    read = signs.read(signs.looked_at(diagnostics.stderr(), diagnostics.stray()), config.command)
+    if read is None:
+        return ""
+    code = diagnostics.exit_code()
+    return f"{read.what}: {read.why}{'' if code is None else f' (exit code {code})'}; {read.mend}"
+
+
 def _said(diagnostics: Diagnostics, safe: Callable[[str], str]) -> str:
-    lines = safe(clean(" | ".join(diagnostics.stderr()[-3:])))
-    return (f"; its last words on stderr: {excerpt(lines, 500)}" if lines else "") + _polluted(diagnostics, safe)
+    told = line(safe(signs.telling(diagnostics.stderr())), TOLD)
+    return (f"; it wrote to stderr: {told}" if told else "") + _polluted(diagnostics, safe)
 
 
 def pollution(text: str, safe: Callable[[str], str]) -> str:

@@ -23,8 +23,9 @@ import anyio.abc
 
 from toolbay._aio import to_the_end
 from toolbay._media import size
+from toolbay._text import line
 from toolbay.errors import LaunchFailed
-from toolbay.upstream import keeping
+from toolbay.upstream import keeping, signs
 from toolbay.upstream.holds import KILL, Group, Hold
 from toolbay.upstream.launch import Launch
 from toolbay.upstream.lines import Ring
@@ -40,6 +41,8 @@ STOP_PATIENCE = 4.2
 """... and seconds after which no grace is given any more."""
 KILL_GRACE = 0.5
 """Seconds that the kernel gets to end what was killed."""
+TOLD = 300
+"""Characters of what a child wrote that are told with its end."""
 _FOR_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 """Errors of the operating system that say nothing about the command: it is short of something at this moment."""
 
@@ -111,19 +114,24 @@ class Child:
         self.spoke = anyio.current_time() if self.spoke is None else self.spoke
         return data
 
+    @property
+    def exceeded(self) -> tuple[str, str] | None:
+        """By how much it passed a limit, for which it was ended here, and what helps; None where it was not."""
+        return None if self._hold.excess is None else _over(self.launch, *self._hold.excess)
+
     def describe_end(self) -> str:
-        """How it ended, for people: the exit code or signal, and the last lines of stderr."""
+        """How it ended, for people: the exit code or signal, and the line of stderr that tells most."""
         code = self.returncode
-        if self._hold.excess is not None:
-            return _over(self.launch, *self._hold.excess)
+        if self.exceeded is not None:
+            return f"was ended: {self.exceeded[0]}; {self.exceeded[1]}"
         if code is None:
             how = "its program closed its output"
         elif code < 0:
             how = f"its program was ended by {_signal_name(-code)}"
         else:
             how = f"its program ended with exit code {code}"
-        lines = self.stderr.lines[-5:]
-        return how + (f"; its last words on stderr: {' | '.join(lines)}" if lines else "; it wrote nothing to stderr")
+        said = line(signs.telling(self.stderr.lines), TOLD)
+        return how + (f"; it wrote to stderr: {said}" if said else "; it wrote nothing to stderr")
 
     async def stop(self) -> None:
         """End it and all that it started: close its input, wait, SIGTERM, wait, SIGKILL. Bounded; raises only what cancels it."""
@@ -193,15 +201,13 @@ async def _within(seconds: float, wait: Callable[[], Awaitable[None]]) -> bool:
     return not scope.cancelled_caught
 
 
-def _over(launch: Launch, what: str, used: int) -> str:
-    """Why a server was ended that has passed a limit."""
+def _over(launch: Launch, what: str, used: int) -> tuple[str, str]:
+    """What passed a limit, and what helps."""
     if what == "memory":
         limit = size(launch.memory)
-        return f"was ended: it used {size(used)} of memory, and its limit is {limit}; raise `limits.memory` if that is too little"
-    return (
-        f"was ended: it was {used} processes, with all that it had started, and its limit is {launch.processes}; "
-        "raise `limits.processes` if that is too little"
-    )
+        return f"it used {size(used)} of memory, and its limit is {limit}", "raise `limits.memory` if that is too little"
+    counted = f"it was {used} processes, with all that it had started, and its limit is {launch.processes}"
+    return counted, "raise `limits.processes` if that is too little"
 
 
 def _signal_name(number: int) -> str:

@@ -1,15 +1,32 @@
 """Lines that launchers, interpreters and servers write when they end at once, and what each of them means. Pure.
 
-They are texts of other programs as they are today. They only choose the words of a finding, which shows the lines that it was
-read from; no call and no restart is decided by them.
+They are texts of other programs as they are today. They only choose the words in which a person is told of a start that failed;
+no call and no restart is decided by them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Final
+
+LINES: Final = 100
+LOOKED_AT: Final = 500
+"""Last lines of each stream, and characters of each line, that are looked through. Patterns take time with the square of a line."""
+_COMPLAINT: Final = re.compile(r"(?i)(?:error|exception|fatal|panic|fail(?:ed|ure)|cannot|could not|unable|denied|invalid|missing|refused)")
+_FRAME: Final = re.compile(r"\s|(?i:traceback|node\.js v)|npm (?:ERR!|error) A complete log")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """What is so, `why`, and the `mend`, as one of the lines says it: `at` is its place."""
+
+    what: str
+    why: str
+    mend: str
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +38,42 @@ class Sign:
     why: str
     mend: str
 
-    def read(self, lines: Sequence[str]) -> tuple[re.Match[str], int] | None:
+    def find(self, lines: Sequence[str]) -> tuple[re.Match[str], int] | None:
         for at, text in enumerate(lines):
             found = re.search(self.pattern, text)
             if found is not None:
                 return found, at
         return None
+
+
+def looked_at(stderr: Sequence[str], stray: Sequence[str]) -> list[str]:
+    """The lines of a program's two streams that are worth a look."""
+    return [text[:LOOKED_AT] for text in (*stderr[-LINES:], *stray[-LINES:])]
+
+
+def read(lines: Sequence[str], command: str, instead: Callable[[str], str] = lambda _module: "") -> Reading | None:
+    """What the lines of a program that ended, or hangs, say by a sign that is known; None where none is.
+
+    `instead` is asked for what else has a Python module that is missing, in words.
+    """
+    for sign in SIGNS:
+        found = sign.find(lines)
+        if found is not None:
+            match, at = found
+            given = {name: value or "" for name, value in match.groupdict().items()}
+            words = {**given, "command": command, "program": PurePath(command).name.capitalize()}
+            words["instead"] = instead(given.get("module", ""))
+            return Reading(what=sign.what.format(**words), why=sign.why.format(**words), mend=sign.mend.format(**words), at=at)
+    return None
+
+
+def telling(lines: Sequence[str]) -> str:
+    """What these lines tell, on one: both of two; of more the last that complains, else the last. Places in a program tell nothing."""
+    written = [text for text in lines[-LINES:] if text.strip()]
+    spoken = [text.strip() for text in written if not _FRAME.match(text[:LOOKED_AT])] or [text.strip() for text in written[-1:]]
+    if len(spoken) <= 2:
+        return " | ".join(spoken)
+    return ([text for text in spoken if _COMPLAINT.search(text[:LOOKED_AT])] or spoken)[-1]
 
 
 _NPM = r"npm (?:ERR!|error) "
@@ -169,6 +216,14 @@ SIGNS: Final = (
         "it starts a program that is not there",
         "{name}{other} is on no folder of the server's PATH",
         "install {name}{other}, or add its folder to PATH in `env`",
+    ),
+    Sign(
+        r"ENOENT: .*?'(?P<file>[^']+)'|No such file or directory: ['\"](?P<named>[^'\"]+)['\"]"
+        r"|(?<![\w/.])(?P<place>(?:/(?!/)|~/|\.{1,2}/|[A-Za-z]:[/\\])[^\s'\":,]+)['\"]?[:,]? (?i:does not exist|doesn't exist|not found"
+        r"|no such (?:file|directory)|is not an? (?:valid )?(?:git repository|directory|folder|file))",
+        "it wants {file}{named}{place}, which is not there, or is something else",
+        "there is none such, as seen from the folder that it runs in",
+        "correct the path in `args` or `env`, write it in full, or make what is missing",
     ),
     Sign(
         r"(?i:environment variable|env(?:ironment)? var).*?\b(?P<variable>(?-i:(?!ERR_)[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+))"
