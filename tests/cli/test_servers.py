@@ -133,6 +133,11 @@ def test_a_check_names_every_fault(tmp_path: Path, configure: Configure) -> None
     assert "✗ tools.mcpServers.bad: " in done.stdout
     told = json.loads(toolbay("config", "check", "--json", cwd=tmp_path).stdout)
     assert [one["server"] for one in told["invalid"]] == ["bad"]
+    configure(bad={"comand": "x", "args": 5, "toolTimeout": 0})
+    lines = toolbay("config", "check", cwd=tmp_path).stdout.splitlines()
+    assert len([line for line in lines if line.startswith("✗ tools.mcpServers.bad: ")]) == 3
+    told = json.loads(toolbay("config", "check", "--json", cwd=tmp_path).stdout)
+    assert [len(one["faults"]) for one in told["invalid"]] == [3]
     (tmp_path / "toolbay.json").write_text("{")
     assert toolbay("config", "check", cwd=tmp_path).returncode == 1
 

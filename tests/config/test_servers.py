@@ -89,6 +89,43 @@ def test_an_entry_that_cannot_be_used_says_why_and_what_to_do(entry: Any, said: 
     assert text.endswith(".")
 
 
+def test_all_faults_of_an_entry_are_told_together_each_by_itself() -> None:
+    """CFG-6: also where what it would need most is missing or misspelt, and where references cannot be replaced."""
+    entry = {"comand": "x", "args": "y", "toolTimeout": 0, "env": {"A": "${NONE_A}", "B": "${NONE_B}", "C": "c"}, "envFile": "none.env"}
+    found = config.parse({"mcpServers": {"s": entry}}, environ={}).tools.mcp_servers["s"]
+    assert isinstance(found, InvalidServer)
+    assert found.where == "mcpServers.s"
+    assert [fault.removeprefix('Server "s" ').partition(":")[0] for fault in found.faults] == [
+        "has a key `env.A` that needs the environment variable NONE_A, which is not set",
+        "has a key `env.B` that needs the environment variable NONE_B, which is not set",
+        "has a key `envFile` whose file none.env cannot be read (No such file or directory)",
+        "has neither `command` nor `url` (is `comand` meant to be `command`?)",
+        "has a key `args` that must be a list.",
+        "has a key `toolTimeout` that must be greater than 0.",
+    ]
+    assert found.reason.startswith(found.faults[0].rstrip("."))
+    assert found.reason.endswith(", and has 5 more faults: toolbay config check tells each.")
+
+
+def test_what_cannot_be_resolved_is_no_second_fault() -> None:
+    """CFG-6: neither a missing address, nor one of another form, nor a number that is none."""
+    entry = {"url": "${NONE}", "toolTimeout": "${NONE}", "args": ["${NONE}"]}
+    found = config.parse({"mcpServers": {"s": entry}}, environ={}).tools.mcp_servers["s"]
+    assert isinstance(found, InvalidServer)
+    assert [fault.split("`")[1] for fault in found.faults] == ["url", "toolTimeout", "args[0]"]
+
+
+@pytest.mark.parametrize("item", [{"time": {"command": "x"}}, {"time": None, "command": "x"}])
+def test_a_list_in_the_place_of_an_object_is_told_with_what_to_write(item: Any) -> None:
+    """CFG-6: in YAML it is one dash too many."""
+    found = config.parse({"tools": {"mcpServers": [item]}}, environ={}).tools.mcp_servers["tools.mcpServers[0]"]
+    assert isinstance(found, InvalidServer)
+    assert found.reason == (
+        "Server at `tools.mcpServers[0]` is an item of a list, and servers are an object by their names: "
+        "write `time:` in the place of `- time:`."
+    )
+
+
 def test_every_field_is_read_in_camel_case_and_in_snake_case() -> None:
     """CFG-2, CFG-3: both ways of writing give the same server."""
     camel = {

@@ -69,7 +69,7 @@ def check(context: typer.Context, as_json: Annotated[bool, typer.Option("--json"
     terminal = invoked.terminal
     config = load(invoked.config_path)
     servers = config.tools.mcp_servers
-    broken = {name: server.reason for name, server in servers.items() if isinstance(server, InvalidServer)}
+    broken = {name: server for name, server in servers.items() if isinstance(server, InvalidServer)}
     sound = {name: server for name, server in servers.items() if not isinstance(server, InvalidServer)}
     loose = {name: package for name, server in sound.items() if (package := unpinned(server))}
     lock = Lock.load(config.path.parent / FILE_NAME if config.path else None)
@@ -77,7 +77,7 @@ def check(context: typer.Context, as_json: Annotated[bool, typer.Option("--json"
     if as_json:
         problems = [{"where": problem.where, "text": problem.text} for problem in config.problems]
         problems += [{"where": FILE_NAME, "text": lock.fault}] if lock.fault else []
-        invalid = [{"server": name, "text": reason} for name, reason in broken.items()]
+        invalid = [{"server": name, "text": entry.reason, "faults": entry.told} for name, entry in broken.items()]
         terminal.json(
             {
                 "path": str(config.path) if config.path else None,
@@ -88,8 +88,9 @@ def check(context: typer.Context, as_json: Annotated[bool, typer.Option("--json"
             }
         )
         raise typer.Exit(failed)
-    for name, reason in broken.items():
-        terminal.write(f"✗ tools.mcpServers.{name}: {reason}", RED)
+    for entry in broken.values():
+        for fault in entry.told:
+            terminal.write(f"✗ {entry.where}: {fault}", RED)
     for problem in config.problems:
         terminal.write(f"! {problem.where}: {problem.text}", YELLOW)
     if lock.fault:

@@ -147,7 +147,8 @@ class ReloadsView:
 def faults_of(config: Config) -> list[str]:
     """What people should know of a configuration that can be used as a whole: its problems, and servers that cannot be used."""
     told = [f"{problem.where}: {problem.text}" for problem in config.problems]
-    return [*told, *(entry.reason for entry in config.tools.mcp_servers.values() if isinstance(entry, InvalidServer))]
+    invalid = [entry for entry in config.tools.mcp_servers.values() if isinstance(entry, InvalidServer)]
+    return [*told, *(fault for entry in invalid for fault in entry.told)]
 
 
 class Change(Protocol):

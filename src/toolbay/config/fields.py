@@ -97,7 +97,8 @@ def complaints(error: ValidationError, model: type[Section]) -> list[tuple[str, 
         key = ".".join([alias, *_as_in_files(info.annotation if info else None, inner)])
         clause = _clause(str(item["type"]), item.get("ctx", {}), str(item["msg"]))
         said[key] = f"{said[key]} or {clause.removeprefix('must be ')}" if key in said else clause
-    return list(said.items())
+    # Of a value that may have several forms, who looked inside knows best.
+    return [(key, clause) for key, clause in said.items() if not any(other.startswith(f"{key}.") for other in said)]
 
 
 def _as_in_files(model: Any, inner: list[str]) -> list[str]:

@@ -186,7 +186,16 @@ class InvalidServer(Section):
     """An entry that cannot be used. It costs only itself."""
 
     reason: str
-    """One sentence: what is wrong and the mend."""
+    """One sentence: what is wrong and the mend. Of several faults the first, and how many more there are."""
+    faults: tuple[str, ...] = ()
+    """A sentence for each fault; empty where `reason` says all."""
+    where: str = ""
+    """The entry's key path."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """All that is wrong, a sentence for each fault."""
+        return self.faults or (self.reason,)
 
 
 class ArtifactsConfig(Section):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -56,39 +57,107 @@ class Findings:
 
 
 def read(name: str, entry: Any, where: str, around: Surroundings, findings: Findings) -> ServerConfig | InvalidServer:
-    """The server of one entry. `where` is the entry's key path."""
-    try:
-        return _server(name, entry, where, around, findings)
-    except ConfigError as error:
-        reason = str(error)
-    except ValidationError as error:
-        reason = " and ".join(f"has a key `{key}` that {clause}" for key, clause in fields.complaints(error, ServerConfig))
+    """The server of one entry. `where` is the entry's key path. Where it is none, all its faults are told, each by itself."""
+    faults: list[str] = []
+    with _gathering(faults):
+        server = _server(name, entry, where, around, findings, faults=faults)
+        if server is not None and not faults:
+            return server
     label = json.dumps(name, ensure_ascii=False) if name else f"at `{where}`"
-    return InvalidServer(reason=f"Server {label} {reason}.")
+    first, *others = faults
+    more = f", and has {len(others)} more fault{'s' if others[1:] else ''}: toolbay config check tells each" if others else ""
+    sentences = tuple(f"Server {label} {fault}." for fault in faults)
+    return InvalidServer(reason=f"Server {label} {first}{more}.", faults=sentences, where=where)
 
 
-def _server(name: str, entry: Any, where: str, around: Surroundings, findings: Findings) -> ServerConfig:
-    if not name:
-        raise ConfigError("has no name: give it one that is not empty")
+@contextmanager
+def _gathering(faults: list[str]) -> Generator[None]:
+    """What ends the block as a ConfigError is one fault more."""
+    try:
+        yield
+    except ConfigError as error:
+        faults.append(str(error))
+
+
+def _server(name: str, entry: Any, where: str, around: Surroundings, findings: Findings, *, faults: list[str]) -> ServerConfig | None:
     if not isinstance(entry, Mapping):
         raise ConfigError(f"must be an object with `command` or `url`, not {_article(entry)}")
-    ours, problems = synonyms.translated(cast("Mapping[str, Any]", entry), where)
+    given = cast("Mapping[str, Any]", entry)
+    if not name:
+        raise ConfigError(_unnamed(given))
+    ours, problems = synonyms.translated(given, where)
     findings.problems += problems
     values, problems = fields.fit(ServerConfig, ours, where)
     findings.problems += problems
     _to_text(values)
-    values = {key: resolved(value, _alias(key), around, findings) for key, value in values.items()}
+    unresolved = _resolve(values, around, findings, faults)
     _gather_secrets(values, findings)
     _tell_literal_references(values, where, findings)
-    _find_paths(values, around, findings)
-    values["type"] = _type_of(values, where, findings)
-    server = ServerConfig.model_validate(values)
+    kind: TransportType | None = None
+    with _gathering(faults):
+        _find_paths(values, around, findings)
+    with _gathering(faults):
+        kind = _type_of(values, where, findings, _meant(ours))
+    if kind is not TransportType.STDIO and "url" not in unresolved:
+        with _gathering(faults):
+            kind = _by_path(kind, values)
+    try:
+        sound = {key: value for key, value in values.items() if key not in unresolved}
+        server = ServerConfig.model_validate({**sound, "type": kind or TransportType.STDIO})
+    except ValidationError as error:
+        faults += [f"has a key `{key}` that {clause}" for key, clause in fields.complaints(error, ServerConfig)]
+        return None
     if server.type is TransportType.STDIO and _holds_arguments(server.command, around):
         findings.note(f"{where}.command", "The key `command` holds more than a program's name or path: arguments belong in `args`.")
     for key in _NOT_YET:
         if getattr(server, key) != ServerConfig.model_fields[key].default:
             findings.note(f"{where}.{_alias(key)}", f"The key `{_alias(key)}` is not supported yet and has no effect.")
     return server
+
+
+def _unnamed(entry: Mapping[str, Any]) -> str:
+    """A list of servers, as YAML makes one of `- time:`, is written where an object is meant."""
+    name = next(iter(entry), "")
+    if name and (entry[name] is None or isinstance(entry[name], Mapping)):
+        return f"is an item of a list, and servers are an object by their names: write `{name}:` in the place of `- {name}:`"
+    return "has no name: give it a `name` that is not empty, or write the servers as an object by their names"
+
+
+def _meant(entry: Mapping[str, Any]) -> str:
+    """A misspelt `command` or `url`, as a hint."""
+    known = fields.names(ServerConfig)
+    for key in entry:
+        meant = fields.nearest(key, known) if key not in known and not fields.is_note(key) else None
+        if meant in {"command", "url"}:
+            return f" (is `{key}` meant to be `{meant}`?)"
+    return ""
+
+
+def _resolve(values: dict[str, Any], around: Surroundings, findings: Findings, faults: list[str]) -> set[str]:
+    """Replace the references in `values`; gives the keys whose values stay as they are, since one of theirs cannot be."""
+    unresolved: set[str] = set()
+    for key, value in values.items():
+        told = list(_unresolvable(value, _alias(key), around, findings))
+        if told:
+            unresolved.add(key)
+            faults += told
+        else:
+            values[key] = resolved(value, _alias(key), around, findings)
+    return unresolved
+
+
+def _unresolvable(value: Any, key: str, around: Surroundings, findings: Findings) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, item in cast("Mapping[str, Any]", value).items():
+            yield from _unresolvable(item, f"{key}.{name}", around, findings)
+    elif isinstance(value, list):
+        for at, item in enumerate(cast("list[Any]", value)):
+            yield from _unresolvable(item, f"{key}[{at}]", around, findings)
+    else:
+        try:
+            resolved(value, key, around, findings)
+        except ConfigError as error:
+            yield str(error)
 
 
 def _alias(name: str) -> str:
@@ -200,8 +269,8 @@ def _env_file(path: Path, findings: Findings) -> dict[str, str]:
         raise ConfigError(f"has a key `envFile` whose file {path} cannot be used: {error}") from None
 
 
-def _type_of(values: dict[str, Any], where: str, findings: Findings) -> TransportType:
-    """CFG-4: an explicit type wins; else what is there decides."""
+def _type_of(values: Mapping[str, Any], where: str, findings: Findings, hint: str) -> TransportType:
+    """CFG-4: an explicit type wins; else what is there decides. `hint` is told where nothing is there."""
     has_command, has_url = bool(values.get("command")), bool(values.get("url"))
     given = values.get("type")
     if given is not None:
@@ -212,7 +281,7 @@ def _type_of(values: dict[str, Any], where: str, findings: Findings) -> Transpor
         needed, other = ("command", "url") if chosen is TransportType.STDIO else ("url", "command")
         if not values.get(needed):
             mend = f"or remove `type`, for there is a `{other}`" if values.get(other) else f"such as {_SUCH_AS[needed]}"
-            raise ConfigError(f"is of type {chosen.value} and needs `{needed}`: add it, {mend}")
+            raise ConfigError(f"is of type {chosen.value} and needs `{needed}`{hint}: add it, {mend}")
         if values.get(other):
             findings.note(f"{where}.{other}", f"The key `{other}` has no effect, for the type is {chosen.value}: remove it.")
     elif has_command and has_url:
@@ -222,13 +291,17 @@ def _type_of(values: dict[str, Any], where: str, findings: Findings) -> Transpor
     elif has_url:
         chosen = TransportType.HTTP
     else:
-        raise ConfigError("has neither `command` nor `url`: add `command` for a program, or `url` for an address")
-    if chosen is not TransportType.STDIO and isinstance(values.get("url"), str):
-        path = _path_of(values["url"].strip())
-        values["url"] = values["url"].strip()
-        if given is None and path.rstrip("/").endswith("/sse"):
-            chosen = TransportType.SSE
+        raise ConfigError(f"has neither `command` nor `url`{hint}: add `command` for a program, or `url` for an address")
     return chosen
+
+
+def _by_path(kind: TransportType | None, values: dict[str, Any]) -> TransportType | None:
+    """The transport by its URL, where the entry does not say it."""
+    if not isinstance(values.get("url"), str) or not values["url"]:
+        return kind
+    values["url"] = values["url"].strip()
+    path = _path_of(values["url"])
+    return TransportType.SSE if values.get("type") is None and kind and path.rstrip("/").endswith("/sse") else kind
 
 
 def _holds_arguments(command: str, around: Surroundings) -> bool:

@@ -116,7 +116,8 @@ class _Ward:
 
     def _tell_invalid(self, entry: InvalidServer, notes: Notes) -> None:
         mend = f"correct its entry in {self._config.path}" if self._config.path else "correct its entry"
-        notes.error("its entry cannot be used", entry.reason, f"{mend}; toolbay config check reads it without starting anything")
+        for fault in entry.told:
+            notes.error("its entry cannot be used", fault, f"{mend}; toolbay config check reads it without starting anything")
 
     def _tell_general(self, names: Collection[str]) -> None:
         servers = self._config.tools.mcp_servers
