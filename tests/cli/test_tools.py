@@ -45,6 +45,24 @@ def test_full_descriptions_name_the_parameters(tmp_path: Path, configure: Config
     assert "    timezone: string (required)  IANA timezone name" in said
 
 
+def test_at_a_terminal_each_tool_is_one_line(tmp_path: Path, configure: Configure, at_terminal: Open) -> None:
+    """CLI: `tools` is cut to the width, `--full` and a pipe are not."""
+    said = f"Begins here and {'goes on ' * 60}to the end"
+    (tmp_path / "definitions.json").write_text(json.dumps({"echo": {"description": said}}), encoding="utf-8")
+    configure(raw=servers.raw("--tools", "echo,note", "--definitions", tmp_path / "definitions.json"))
+    shown = at_terminal("tools", "--server", "raw")
+    assert shown.end() == 0
+    rows = [line.rstrip() for line in shown.seen.splitlines() if "mcp_raw_" in line or "goes on" in line]
+    assert [row.split()[0] for row in rows] == ["mcp_raw_echo", "mcp_raw_note"]
+    assert 90 < len(rows[0]) <= 100
+    assert "Begins here and goes on" in rows[0]
+    assert rows[0].endswith("…")
+    assert said in toolbay("tools", "--server", "raw", cwd=tmp_path).stdout
+    full = at_terminal("tools", "echo", "--full")
+    assert full.end() == 0
+    assert said in full.seen.replace("\r\n", "")
+
+
 def test_odd_schemas_are_shown_as_far_as_they_say_something(tmp_path: Path, configure: Configure) -> None:
     """CLI: `tools --full` with keywords of the wrong type; the tool is shown, and its type in words."""
     odd: Json = {
@@ -75,6 +93,7 @@ def test_without_servers_the_way_to_one_is_told(words: list[str], tmp_path: Path
     """CLI: a helpful sentence where nothing is configured."""
     done = toolbay(*words, cwd=tmp_path)
     assert "toolbay add" in done.stderr
+    assert "pinned" not in done.stderr
     assert done.returncode == (1 if words[0] == "call" else 0)
 
 

@@ -21,6 +21,8 @@ GREEN: Final = "32"
 YELLOW: Final = "33"
 BOLD: Final = "1"
 
+_NARROWEST: Final = 20
+"""Columns that are left for a cut text, however wide the others are."""
 _ERASE_LINE: Final = "\r\x1b[2K"
 
 
@@ -118,8 +120,11 @@ class Terminal:
     def _paints(self, stream: TextIO) -> bool:
         return self._color and stream.isatty()
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Rows under bold heads on stdout: wrapped to a terminal's width, or whole lines where nobody watches."""
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, cut: bool = False) -> None:
+        """Rows under bold heads on stdout: wrapped to a terminal's width, or whole lines where nobody watches.
+
+        `cut`: on a terminal the last column is cut where a row would become more than one line.
+        """
         from rich.console import Console  # noqa: PLC0415  (a tenth of a second, for tables only)
         from rich.table import Table  # noqa: PLC0415
         from rich.text import Text  # noqa: PLC0415
@@ -128,9 +133,15 @@ class Terminal:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold" if self._paints(sys.stdout) else "")
         for name in columns:
             table.add_column(name, overflow="fold", no_wrap=not watched)
-        for row in rows:
-            table.add_row(*(Text(one_line(cell)) for cell in row))
         console = Console(no_color=not self._color, width=None if watched else 100_000, soft_wrap=False, highlight=False)
+        lines_of_cells = [[Text(one_line(cell)) for cell in row] for row in rows]
+        if cut and watched:
+            heads = [Text(name) for name in columns]
+            taken = sum(2 + max(row[at].cell_len for row in [heads, *lines_of_cells]) for at in range(len(columns) - 1))
+            for row in lines_of_cells:
+                row[-1].truncate(max(console.width - taken, _NARROWEST), overflow="ellipsis")
+        for row in lines_of_cells:
+            table.add_row(*row)
         with console.capture() as captured:
             console.print(table)
         lines = captured.get().splitlines()

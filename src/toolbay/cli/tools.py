@@ -30,7 +30,7 @@ NO_SERVERS = "No servers are configured yet. Add one: toolbay add time -- uvx mc
 
 
 def register(program: typer.Typer) -> None:
-    program.command("tools", help="List the tools of all servers.")(tools)
+    program.command("tools", help="List the tools of all servers, a line each.")(tools)
     program.command("call", help="Call one tool by hand.")(call)
 
 
@@ -72,10 +72,10 @@ async def _tools(invoked: Invocation, pattern: str, server: str, *, full: bool, 
                 terminal.write(_whole(tool))
         else:
             rows = [(tool.name, tool.server or "(built in)", _mark(tool.hints), first_line(tool.description)) for tool in found]
-            terminal.table(("tool", "server", "r/o", "what"), rows)
-        if found and not as_json and not app.fleet.lock.is_present:
+            terminal.table(("tool", "server", "r/o", "what"), rows, cut=True)
+        if config.tools.mcp_servers and found and not as_json and not app.fleet.lock.is_present:
             terminal.say(UNPINNED_HINT, DIM)
-        return SERVER_FAILED if all_failed(app) else DONE
+        return SERVER_FAILED if failed(app) else DONE
 
 
 def _matches(tool: Tool, pattern: str) -> bool:
