@@ -63,6 +63,8 @@ class Allowance:
 
     peak: float = GROWTH
     """MB of memory while it runs."""
+    growth: float = GROWTH
+    """MB of memory that may stay."""
     latency: float = LATENCY
     stall: float = STALL
     logged: str = r"(?!)"
@@ -339,7 +341,7 @@ async def _checked(bay: Bay, fault: str, allowance: Allowance, errors: _Errors) 
     broken += await _left(bay, before, tasks)
     gc.collect()
     grown = resident() - memory
-    if grown > GROWTH:
+    if grown > allowance.growth:
         broken.append(f"I3 {grown:.0f} MB of memory stayed")
     if during.peak - memory > allowance.peak:
         broken.append(f"I3 {during.peak - memory:.0f} MB of memory at the most, allowed {allowance.peak:.0f}")

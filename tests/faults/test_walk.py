@@ -16,7 +16,9 @@ pytestmark = pytest.mark.anyio
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "12"))
 SEED = int(os.environ.get("SOAK_SEED") or (random.SystemRandom().randrange(10**6) if "SOAK_SECONDS" in os.environ else 1))
-BUSY = Allowance(peak=256, latency=0.25, stall=0.25)
+KEPT = 0.4
+"""MB a second that a test keeps of a walk for its checks: every event, every error, every line that is logged."""
+BUSY = Allowance(peak=256 + KEPT * SECONDS, growth=64 + KEPT * SECONDS, latency=0.25, stall=0.25)
 """Results of 2 MB and a score of calls at once are worked on meanwhile."""
 
 
