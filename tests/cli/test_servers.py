@@ -267,13 +267,21 @@ def test_a_tab_in_yaml_is_named(tmp_path: Path) -> None:
     assert "indent with spaces" in toolbay("config", "check", cwd=tmp_path).stderr
 
 
+def test_a_launcher_without_a_package_is_not_added(tmp_path: Path) -> None:
+    """CFG-3: it would have nothing to run."""
+    done = toolbay("add", "weather", "--", "npx", "-y", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "npx is given no package to run: toolbay add weather -- npx -y PACKAGE" in done.stderr
+    assert not (tmp_path / "toolbay.yaml").exists()
+
+
 def test_check_names_packages_without_a_version(tmp_path: Path) -> None:
     """SEC row 16: what would run another program tomorrow is said, and is no fault of the file."""
     entries = {"loose": {"command": "npx", "args": ["-y", "@scope/server"]}, "tight": {"command": "uvx", "args": ["server==1.2.3"]}}
     (tmp_path / "toolbay.json").write_text(json.dumps({"mcpServers": entries}))
     done = toolbay("config", "check", cwd=tmp_path)
     assert done.returncode == 0
-    assert "loose runs whatever version of @scope/server is the newest: write one, as in @scope/server@1.2.3" in done.stderr
+    assert "(loose: what runs is whatever version was published last: write one, as in @scope/server@VERSION)" in done.stderr
     assert "tight" not in done.stderr
     told = json.loads(toolbay("config", "check", "--json", cwd=tmp_path).stdout)
     assert told["unpinned"] == [{"server": "loose", "package": "@scope/server"}]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolbay.config import load
-from toolbay.config.launchers import unpinned
+from toolbay.config.launchers import bare_name, nameless, pinned, unpinned
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.errors import ConfigError
 
@@ -44,6 +44,36 @@ def test_attack_16_a_package_without_an_exact_version_is_found(words: str, packa
     """SEC row 16: whoever owns the package decides what runs tomorrow."""
     command, *args = words.split()
     assert unpinned(entry(command, *args)) == package
+
+
+@pytest.mark.parametrize(
+    ("words", "has_none"),
+    [
+        ("npx", True),
+        ("npx -y", True),
+        ("npx.cmd --yes", True),
+        ("uvx --python 3.12", True),
+        ("npx -y server", False),
+        ("npx -c weatherd", False),
+        ("npx --call=weatherd", False),
+        ("npx -p server", False),
+        ("uvx --from server weatherd", False),
+        ("node", False),
+    ],
+)
+def test_a_launcher_that_is_told_no_package_is_found(words: str, has_none: bool) -> None:
+    """TRA-8: it would print how it is used, or wait for ever."""
+    command, *args = words.split()
+    assert nameless(entry(command, *args)) is has_none
+
+
+@pytest.mark.parametrize("package", ["@scope/server", "@scope/server@latest", "@scope/server@^1.2.3"])
+def test_a_package_has_a_name_and_can_be_pinned(package: str) -> None:
+    """SEC row 16: a scope begins with the sign that a version begins with."""
+    assert bare_name(package) == "@scope/server"
+    assert pinned(package, "2.0.1") == "@scope/server@2.0.1"
+    assert bare_name("weather[all]>=2") == "weather"
+    assert bare_name("") == ""
 
 
 def test_a_server_behind_an_address_launches_nothing() -> None:

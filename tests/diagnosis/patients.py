@@ -14,12 +14,12 @@ from toolbay.diagnosis.findings import Examination, Finding, Level, Notes, Repor
 
 
 async def examined(
-    *names: str, environ: Mapping[str, str] | None = None, base: Path | None = None, **servers: Mapping[str, Any]
+    *names: str, environ: Mapping[str, str] | None = None, base: Path | None = None, stay: float = 0, **servers: Mapping[str, Any]
 ) -> Examination:
     """The examination of a configuration with these servers."""
     config = parse({"tools": {"mcpServers": servers}}, environ=environ, base=base)
     with anyio.fail_after(90):
-        return await examine(config, names, environ=environ)
+        return await examine(config, names, environ=environ, stay=stay)
 
 
 async def only(entry: Mapping[str, Any], **more: Any) -> Report:

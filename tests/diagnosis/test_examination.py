@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from support.connections import raw
 from support.processes import MARK, Footprint, leftovers, marked
 from support.servers import stdio
 from toolbay.config import parse
-from toolbay.diagnosis.examination import examine
+from toolbay.diagnosis.examination import STAY, examine
 from toolbay.diagnosis.findings import Level, Report, Verdict
 from toolbay.lock import FILE_NAME, Lock
 from toolbay.upstream.schema import MAX_DEPTH
@@ -231,14 +233,57 @@ async def test_an_entry_that_cannot_be_used_and_one_that_is_odd() -> None:
     assert any("argz" in text and "args" in text for text in warnings(odd))
 
 
-async def test_a_launcher_that_takes_any_version_is_noted(tmp_path: Path) -> None:
-    """SEC-16: only where the server works; what does not start has other worries."""
+async def test_launchers_that_take_any_version_are_noted_together(tmp_path: Path) -> None:
+    """SEC-16: with the version that ran, where what was fetched says so; only servers that work, for others have other worries."""
     server = raw()
-    program(tmp_path / "uvx", f'#!/bin/sh\nexec "{server["command"]}" {" ".join(server["args"])}\n')
-    report = await only(stdio(str(tmp_path / "uvx"), "weather"))
-    assert report.verdict is Verdict.FINE
-    (note,) = report.findings
-    assert "write one, as in weather@1.2.3" in note.mend
+    for launcher in ("uvx", "npx"):
+        program(tmp_path / launcher, f'#!/bin/sh\nexec "{server["command"]}" {" ".join(server["args"])}\n')
+    for version in ("0.9", "1.0"):  # the server says that it is 1.0
+        (tmp_path / f".cache/uv/archive-v0/{version}/my_weather-{version}.dist-info").mkdir(parents=True)
+    package = tmp_path / ".npm/_npx/a1/node_modules/@scope/weather/package.json"
+    package.parent.mkdir(parents=True)
+    package.write_text('{"name": "@scope/weather", "version": "2026.1.2"}')
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    found = await examined(
+        a=stdio(str(tmp_path / "uvx"), "my-weather"),
+        b=stdio(str(tmp_path / "npx"), "-y", "@scope/weather"),
+        c=stdio(str(tmp_path / "uvx"), "never-fetched"),
+        d=stdio(str(tmp_path / "weatherd-that-is-not-there"), "x"),
+        environ=environ,
+    )
+    assert [report.findings for report in found.reports[:3]] == [(), (), ()]
+    note = found.findings[0]
+    assert note.what == "the packages of a, b, c come in any version"
+    assert "write what ran just now: my-weather@1.0, @scope/weather@2026.1.2; and a version" in note.mend
+    assert note.mend.endswith("never-fetched@VERSION")
+
+
+async def test_a_launcher_that_is_told_no_package_is_no_slow_start() -> None:
+    """TRA-8: npx without a name has nothing to run."""
+    finding = errors(await only({**stdio("npx", "-y"), "startupTimeout": 1}))[0]
+    assert finding.what == "its arguments name no package"
+    assert "[-y, " in finding.mend
+
+
+async def test_a_server_that_ends_soon_after_it_was_ready_does_not_count_as_fine() -> None:
+    """TRA-8: it is watched for a while; when it ended, how, and its last words are told."""
+    found = await examined(short=raw("--exit-after", "0.5", "--stderr", "database is gone"), good=raw(), stay=STAY)
+    short, good = found.reports
+    assert (short.verdict, good.verdict) == (Verdict.FAILED, Verdict.FINE)
+    finding = the_error(short)
+    assert re.fullmatch(r"it ended \d\.\d s after it was ready", finding.what)
+    assert finding.why == "exit code 3"
+    assert finding.shown == ("database is gone",)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of a whole server are Linux's")
+async def test_a_limit_that_was_passed_is_the_cause() -> None:
+    """TRA-8: not the signal that ended it, nor a guess at the machine's memory."""
+    code = "import subprocess, time; [subprocess.Popen(['sleep', '60']) for _ in range(6)]; time.sleep(60)"
+    finding = the_error(await only(python(code, limits={"processes": 3}, startupTimeout=20)))
+    assert "its limit is 3" in finding.why
+    assert "raise `limits.processes`" in finding.mend
+    assert "memory" not in finding.text
 
 
 async def test_a_disabled_server_is_looked_at_only_where_it_is_named() -> None:

@@ -98,8 +98,9 @@ def check(context: typer.Context, as_json: Annotated[bool, typer.Option("--json"
     where = str(config.path) if config.path else "no configuration file"
     counted = f"{plural(len(servers), 'server')}, {len(broken)} invalid, {plural(len(config.problems), 'warning')}"
     terminal.write(f"{where}: {counted}", "" if failed or config.problems else GREEN)
-    for name, package in loose.items():
-        terminal.say(f"({name} runs whatever version of {package} is the newest: write one, as in {pinned(package)})", DIM)
+    if loose:
+        named = ", ".join(pinned(package) for package in loose.values())
+        terminal.say(f"({', '.join(loose)}: what runs is whatever version was published last: write one, as in {named})", DIM)
     if servers and not lock.is_present:
         terminal.say(UNPINNED_HINT, DIM)
     raise typer.Exit(failed)

@@ -193,12 +193,16 @@ def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
 def _check(name: str, entry: dict[str, Any]) -> None:
     """Refuse what the loader would call invalid, references aside: those may be set later."""
     from toolbay.config import parse  # noqa: PLC0415
-    from toolbay.config.models import InvalidServer  # noqa: PLC0415
+    from toolbay.config.launchers import nameless  # noqa: PLC0415
+    from toolbay.config.models import InvalidServer, ServerConfig  # noqa: PLC0415
 
     bare = {key: value for key, value in entry.items() if key not in {"env", "headers"}}
     found = parse({"tools": {"mcpServers": {name: bare}}}, environ=os.environ).tools.mcp_servers.get(name)
     if isinstance(found, InvalidServer) and "${" not in str(bare):
         raise ConfigError(found.reason)
+    if isinstance(found, ServerConfig) and nameless(found):
+        again = shlex.join(["toolbay", "add", name, "--", found.command, *found.args])
+        raise ConfigError(f"{found.command} is given no package to run: {again} PACKAGE")
 
 
 def _servers(path: Path) -> Sequence[str]:

@@ -14,6 +14,8 @@ _NPM = frozenset({"npx", "bunx"})
 _PYPI = frozenset({"uvx"})
 _WITH_VALUE = frozenset({"-c", "--call", "--index-url", "--python", "-p", "--with", "--registry", "--cache"})
 """Options whose value follows as a word of its own."""
+_SCRIPTS = frozenset({"-c", "--call"})
+"""Options that say what to run without a package."""
 _EXACT = re.compile(r"v?\d+(?:\.\d+)+[\w.+-]*")
 
 
@@ -23,26 +25,39 @@ def unpinned(config: ServerConfig) -> str:
     What is no package of a registry (a path, an address) is not judged.
     """
     package = package_of(config)
-    return _loose(package, "@") if _launcher(config) in _NPM else _loose(package, "==", "@")
+    return _loose(package, "@") if launcher_of(config) in _NPM else _loose(package, "==", "@")
 
 
 def package_of(config: ServerConfig) -> str:
     """The package that the entry's launcher would fetch, with the version that it names; empty where it is no such launcher."""
     if config.type is not TransportType.STDIO:
         return ""
-    launcher = _launcher(config)
+    launcher = launcher_of(config)
     if launcher in _NPM:
         return _package(config.args, named=("-p", "--package"))
     return _package(config.args, named=("--from",)) if launcher in _PYPI else ""
 
 
-def pinned(package: str) -> str:
-    """An example of `package` in one version."""
-    name = package[0] + package[1:].partition("@")[0].partition("=")[0].rstrip("<>!~")
-    return f"{name}@1.2.3"
+def bare_name(package: str) -> str:
+    """The name of `package`, without a version."""
+    return package[:1] + re.split(r"[@=<>~!\[]", package[1:], maxsplit=1)[0].strip()
 
 
-def _launcher(config: ServerConfig) -> str:
+def pinned(package: str, version: str = "VERSION") -> str:
+    """`package` in one version."""
+    return f"{bare_name(package)}@{version}"
+
+
+def nameless(config: ServerConfig) -> bool:
+    """Whether the entry's launcher of packages is told none, and so has nothing to run."""
+    launcher = launcher_of(config)
+    if config.type is not TransportType.STDIO or launcher not in _NPM | _PYPI or _SCRIPTS.intersection(config.args):
+        return False
+    return not any(word.startswith(("--call=", "-c=")) for word in config.args) and not package_of(config)
+
+
+def launcher_of(config: ServerConfig) -> str:
+    """The command's name, without its folder and the endings of Windows."""
     return PurePath(config.command).name.removesuffix(".cmd").removesuffix(".exe")
 
 

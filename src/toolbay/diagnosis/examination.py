@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import shlex
@@ -15,26 +16,30 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import anyio
+import anyio.to_thread
 
 from toolbay._redact import argv, mask
 from toolbay._redact import url as shown_url
+from toolbay.config.launchers import unpinned
 from toolbay.config.models import Config, InvalidServer, RestartPolicy, ServerConfig, TransportType
 from toolbay.config.networks import with_network
-from toolbay.diagnosis import evidence, launching, offers, programs, reaching
+from toolbay.diagnosis import evidence, fetched, launching, offers, programs, reaching
 from toolbay.diagnosis.findings import Examination, Notes, Report
 from toolbay.diagnosis.reaching import Reach
 from toolbay.diagnosis.session import Recording
-from toolbay.events import Event, Events, Notice
+from toolbay.events import Event, Events, Notice, ServerChanged
 from toolbay.fleet import Fleet, ServerStatus
 from toolbay.lock import FILE_NAME, Lock
 from toolbay.lock import Finding as Quarantined
 from toolbay.registry import Registry
 from toolbay.types import Artifact, Tool
 from toolbay.upstream.engine import OpenEngine
-from toolbay.upstream.engines import official
+from toolbay.upstream.engines import load, official
 
 TOKEN_BYTES = 4
 """Bytes of JSON that a token stands for, about, in any model."""
+STAY = 2.0
+"""Seconds for which a server that is ready is looked at: some end as soon as they are."""
 _ONCE = RestartPolicy(enabled=False)
 
 
@@ -50,6 +55,22 @@ class _Patient:
     tools: list[Tool] = field(default_factory=list[Tool])
     quarantined: list[Quarantined] = field(default_factory=list[Quarantined])
     remarks: list[Notice] = field(default_factory=list[Notice])
+    became_ready: float | None = None
+    ended: float | None = None
+    """When, on the loop's clock; it is ended here where nothing else did."""
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            self.remarks.append(event)
+        elif isinstance(event, ServerChanged) and event.state == "ready":
+            self.became_ready = anyio.current_time()
+        elif isinstance(event, ServerChanged) and self.became_ready is not None and self.ended is None:
+            self.ended = anyio.current_time()
+
+    @property
+    def lived(self) -> float | None:
+        """Seconds between both, for one that did not stay."""
+        return None if self.ready or self.became_ready is None or self.ended is None else self.ended - self.became_ready
 
     @property
     def ready(self) -> bool:
@@ -65,18 +86,27 @@ class _Nowhere:
 
 
 async def examine(
-    config: Config, names: Collection[str] = (), *, environ: Mapping[str, str] | None = None, open_engine: OpenEngine = official
+    config: Config,
+    names: Collection[str] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+    open_engine: OpenEngine = official,
+    stay: float = STAY,
 ) -> Examination:
-    """Look at the servers of `config`: all that are not disabled, or just those in `names`, disabled or not."""
-    ward = _Ward(config, os.environ if environ is None else environ, Recording(open_engine))
+    """Look at the servers of `config`: all that are not disabled, or just those in `names`, disabled or not.
+
+    Each that becomes ready is watched for `stay` seconds from then on.
+    """
+    ward = _Ward(config, os.environ if environ is None else environ, Recording(open_engine), stay)
     return await ward.examine(names)
 
 
 class _Ward:
-    def __init__(self, config: Config, environ: Mapping[str, str], engine: Recording) -> None:
+    def __init__(self, config: Config, environ: Mapping[str, str], engine: Recording, stay: float) -> None:
         self._config = config
         self._environ = environ
         self._engine = engine
+        self._stay = stay
         self._secrets = config.secrets
         self._general = Notes(safe=self._safe)
         self._lock = Lock.load(config.path.parent / FILE_NAME if config.path else None)
@@ -102,7 +132,10 @@ class _Ward:
                 assert isinstance(started, ServerConfig)
                 patients[name] = _Patient(name=name, config=started, notes=notes)
         self._tell_general(names)
+        if patients:
+            await load()
         await self._look_at(patients)
+        offers.tell_launchers(await anyio.to_thread.run_sync(self._loose, patients), self._general)
         offers.tell_clashes({name: patient.tools for name, patient in patients.items()}, self._general)
         reports |= {name: self._report(patient) for name, patient in patients.items()}
         return Examination(reports=tuple(reports[name] for name in chosen), findings=tuple(self._general.findings))
@@ -152,8 +185,8 @@ class _Ward:
         events = Events()
 
         def take(event: Event) -> None:
-            if isinstance(event, Notice) and event.server in patients:
-                patients[event.server].remarks.append(event)
+            if isinstance(event, Notice | ServerChanged) and event.server in patients:
+                patients[event.server].take(event)
 
         registry = Registry(events=events)
         fleet = Fleet(registry, events=events, artifacts=_Nowhere(), environ=self._environ, open_engine=self._engine)
@@ -162,6 +195,8 @@ class _Ward:
                 wanted = {name: patient.config for name, patient in patients.items()}
                 await fleet.apply(wanted, secrets=self._secrets, lock=self._lock, wait=False)
                 await fleet.settle(None)
+                up = [patient.became_ready for patient in patients.values() if patient.became_ready is not None and patient.ended is None]
+                await anyio.sleep_until(max(up, default=-math.inf) + self._stay)
                 for name, patient in patients.items():
                     patient.status = fleet.servers[name]
                     patient.tools = [tool for tool in registry.tools.values() if tool.server == name]
@@ -175,7 +210,6 @@ class _Ward:
         assert status is not None
         if patient.ready:
             offers.tell(patient.config, status, patient.remarks, patient.quarantined, notes)
-            offers.tell_launcher(patient.config, notes)
             offers.tell_weight(_tokens(patient.tools), len(patient.tools), notes)
             if start is not None:
                 evidence.tell_stray(start.diagnostics.stray(), notes, answered=True)
@@ -189,6 +223,8 @@ class _Ward:
                 spawned=start.diagnostics.spawned is not None,
                 answered=start.answered,
                 error=status.error,
+                exceeded=start.diagnostics.exceeded(),
+                lived=patient.lived,
                 having=partial(programs.interpreter_with, environ=self._environ, cwd=patient.config.cwd),
             )
             evidence.judge(remains, notes)
@@ -196,6 +232,16 @@ class _Ward:
             notes.error(
                 "it did not become ready", status.error or status.state, "look into the server's own log, and check `url` and `headers`"
             )
+
+    def _loose(self, patients: Mapping[str, _Patient]) -> dict[str, tuple[str, str]]:
+        """Of servers that work, those whose launcher takes any version: the package, and the version that ran."""
+        found: dict[str, tuple[str, str]] = {}
+        for name, patient in patients.items():
+            package = unpinned(patient.config)
+            if patient.ready and patient.status is not None and package:
+                claimed = patient.status.title.rpartition(" ")[2]
+                found[name] = package, fetched.version(patient.config, package, claimed, self._environ)
+        return found
 
     def _report(self, patient: _Patient) -> Report:
         status, config = patient.status, patient.config

@@ -20,7 +20,7 @@ import anyio.to_thread
 from toolbay._lenient import as_object
 from toolbay._nearest import nearest
 from toolbay.config import reading
-from toolbay.config.launchers import package_of
+from toolbay.config.launchers import bare_name, nameless, package_of
 from toolbay.config.models import ServerConfig
 from toolbay.config.places import user_home
 from toolbay.diagnosis import programs, versions
@@ -196,7 +196,7 @@ def _look_at(look: _Look, file: Path) -> None:
 
 def _look_at_arguments(look: _Look) -> None:
     """Mistakes in arguments that make a program run and the server not."""
-    config, name = look.config, PurePath(look.config.command).name.removesuffix(".exe")
+    config, name = look.config, PurePath(look.config.command).name.removesuffix(".exe").removesuffix(".cmd")
     if name in _CONTAINERS and "run" in config.args:
         after = config.args[config.args.index("run") + 1 :]
         if not any(word in ("--interactive", "--interactive=true") or _has_flag(word, "i") for word in after):
@@ -205,6 +205,10 @@ def _look_at_arguments(look: _Look) -> None:
         if any(word == "--tty" or _has_flag(word, "t") for word in after):
             why = "a terminal mixes stderr into stdout and changes line ends, which no protocol survives"
             look.notes.warning("its container gets a terminal", why, "remove -t from `args`")
+
+    if nameless(config):
+        example = "mcp-server-time" if name == "uvx" else "-y, @modelcontextprotocol/server-everything"
+        look.notes.error("its arguments name no package", f"{name} has nothing to run", f"name it in `args`, as in [{example}]")
 
 
 def _has_flag(word: str, flag: str) -> bool:
@@ -240,7 +244,7 @@ def _packages(look: _Look, launcher: str) -> Iterator[tuple[Path, Mapping[str, A
         folders = list((Path(config.cwd or ".") / script).parents) if script else []
     else:
         package = package_of(config)
-        name = package[0] + package[1:].partition("@")[0] if package else ""
+        name = bare_name(package)
         cache = user_home(look.environ) / ".npm" / "_npx"
         roots = [Path(config.cwd or "."), *(cache.glob("*") if cache.is_dir() else ())]
         folders = [root / "node_modules" / name for root in roots] if name else []

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from toolbay.config.launchers import pinned, unpinned
+from toolbay.config.launchers import pinned
 from toolbay.config.models import ServerConfig
 from toolbay.diagnosis.findings import Notes
 from toolbay.events import Notice
@@ -55,11 +55,18 @@ def tell_weight(tokens: int, tools: int, notes: Notes) -> None:
         notes.warning(f"it weighs about {tokens:,} tokens", why, "offer what is needed: list it in `enabledTools`")
 
 
-def tell_launcher(config: ServerConfig, notes: Notes) -> None:
-    """A launcher that takes whatever was published last."""
-    if package := unpinned(config):
-        why = f"{config.command} runs whatever was published last under that name"
-        notes.note(f"its package {package} comes in any version", why, f"write one, as in {pinned(package)}")
+def tell_launchers(loose: Mapping[str, tuple[str, str]], notes: Notes) -> None:
+    """Launchers that take whatever was published last: by server the package, and the version that just ran where it is known."""
+    if not loose:
+        return
+    one = len(loose) == 1
+    servers = ", ".join(list(loose)[:_SHOWN]) + (f" and {len(loose) - _SHOWN} more" if len(loose) > _SHOWN else "")
+    what = f"the package{'' if one else 's'} of {servers} come{'s' if one else ''} in any version"
+    known = [pinned(package, version) for package, version in loose.values() if version]
+    others = [pinned(package) for package, version in loose.values() if not version]
+    parts = [f"write what ran just now: {', '.join(known)}"] if known else []
+    parts += [f"{'and' if known else 'write'} a version behind the name: {', '.join(others)}"] if others else []
+    notes.note(what, f"what runs is whatever was published last under {'that name' if one else 'those names'}", "; ".join(parts))
 
 
 def tell_clashes(tools: Mapping[str, Iterable[Tool]], notes: Notes) -> None:

@@ -69,7 +69,9 @@ class Start:
         if self.diagnostics.spawned is not None:
             found.append(Step(name="spawn", seconds=self.diagnostics.spawned - self.began, said=f"pid {self.diagnostics.pid}"))
             spoke = self.diagnostics.spoke()
-            seconds = None if spoke is None else spoke - self.diagnostics.spawned
+            # What comes after it was asked is timed from there: until then there was nothing to answer.
+            asked = [at for at in (request.sent for request in self._requests.values()) if spoke is not None and at <= spoke]
+            seconds = None if spoke is None else spoke - min(asked, default=self.diagnostics.spawned)
             found.append(Step(name="first byte", seconds=seconds, said="" if spoke is not None else "nothing came"))
         for request in self._requests.values():
             seconds = None if request.answered is None else request.answered - request.sent
