@@ -75,7 +75,7 @@ async def _tools(invoked: Invocation, pattern: str, server: str, *, full: bool, 
             terminal.table(("tool", "server", "r/o", "what"), rows, cut=True)
         if config.tools.mcp_servers and found and not as_json and not app.fleet.lock.is_present:
             terminal.say(UNPINNED_HINT, DIM)
-        return SERVER_FAILED if failed(app) else DONE
+        return SERVER_FAILED if all_failed(app) else DONE
 
 
 def _matches(tool: Tool, pattern: str) -> bool:
