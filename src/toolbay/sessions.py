@@ -149,6 +149,20 @@ class Session:
                 del self._unsaved[:count]
 
 
+def name_of_session(session_id: str) -> str:
+    """`session_id`, where it can be one.
+
+    Raises:
+        ToolbayError: it cannot.
+    """
+    if not _ID.fullmatch(session_id):
+        raise ToolbayError(
+            f"{session_id[:100]!r} cannot be the name of a session: up to 100 letters, digits, dots, hyphens and underscores, "
+            "the first one a letter or digit."
+        )
+    return session_id
+
+
 class Sessions:
     """The sessions in one folder, private to its owner (0700, files 0600)."""
 
@@ -208,12 +222,7 @@ class Sessions:
         return f"# Session {id}\n\n" + "\n".join(_markdown(message) for message in messages)
 
     def _path(self, session_id: str) -> Path:
-        if not _ID.fullmatch(session_id):
-            raise ToolbayError(
-                f"{session_id[:100]!r} cannot be the name of a session: up to 100 letters, digits, dots, hyphens and underscores, "
-                "the first one a letter or digit."
-            )
-        return self.folder / (session_id + _SUFFIX)
+        return self.folder / (name_of_session(session_id) + _SUFFIX)
 
     def _load(self, path: Path, *, repair: bool = False) -> list[Message]:
         try:

@@ -176,6 +176,31 @@ def test_a_model_that_cannot_be_used_is_told_before_servers_have_started(tmp_pat
     assert "Traceback" not in done.stderr
 
 
+def test_options_that_cannot_be_right_are_told_before_any_server_is_started(tmp_path: Path, configure: Configure) -> None:
+    """CLI: a model or a session whose name can be none."""
+    journal = tmp_path / "journal"
+    configure(raw=servers.raw("--journal", journal))
+    for words in (["--model", "foo"], ["--session", "../x"]):
+        for command in (["run", "hi", *words], ["chat", *words]):
+            done = toolbay(*command, cwd=tmp_path, given="")
+            assert done.returncode == 1
+            assert words[1] in done.stderr
+    assert not journal.exists()
+
+
+def test_a_question_that_nothing_answered_is_no_success(tmp_path: Path, configure: Configure) -> None:
+    """CLI, decision 0016: the offline matcher only shows what calls came to: where all failed it is 1, without one and a server down 3."""
+    configure(sdk=servers.sdk2(), dead={"command": "no-such-command"})
+    failing = toolbay("run", "call the tool fail with reason: broken", "--model", "offline", "--json", cwd=tmp_path)
+    told = json.loads(failing.stdout)
+    assert [call["is_error"] for call in told["calls"]] == [True]
+    assert failing.returncode == 1
+    assert "no language model" in told["note"]
+    assert "no language model" not in told["answer"]
+    nothing = toolbay("run", "hello", "--model", "offline", cwd=tmp_path)
+    assert nothing.returncode == 3
+
+
 @pytest.mark.parametrize("place", ["data", "data/sessions"])
 def test_where_nothing_can_be_kept_there_is_an_answer_all_the_same(place: str, tmp_path: Path) -> None:
     """RUN-8, CLI: a home that cannot be written costs a warning, once; the conversation goes on in memory."""

@@ -90,7 +90,7 @@ def test_what_cannot_be_pinned_is_said(tmp_path: Path, configure: Configure) -> 
     assert "toolbay lock makes it" in missing.stderr
     done = toolbay("lock", cwd=tmp_path)
     assert done.returncode == 3
-    assert "dead is not there" in done.stderr
+    assert "dead did not start" in done.stderr
     assert list(json.loads((tmp_path / "toolbay.lock").read_text(encoding="utf-8"))["servers"]) == ["shop"]
     assert 'did you mean "shop"' in toolbay("lock", "shup", cwd=tmp_path).stderr
     assert 'lists nothing named "buy"' in toolbay("lock", "--accept", "shop.buy", cwd=tmp_path).stderr

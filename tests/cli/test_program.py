@@ -127,11 +127,11 @@ def test_colours_and_movement_are_for_terminals_that_want_them(tmp_path: Path, c
     assert "\x1b" not in plain.stdout + plain.stderr
     assert "starting" not in plain.stderr
     shown = at_terminal("tools")
-    assert shown.end() == 0
+    assert shown.end() == 3
     assert "starting dead, time" in shown.seen.replace("time, dead", "dead, time") or "starting time" in shown.seen
     assert "\x1b[31m" in shown.raw
     for colourless in (at_terminal("tools", "--no-color"), at_terminal("tools", NO_COLOR="1")):
-        assert colourless.end() == 0
+        assert colourless.end() == 3
         assert "\x1b[31m" not in colourless.raw
         assert "\x1b[1m" not in colourless.raw
         assert "mcp_time_get_current_time" in colourless.seen

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from cli.conftest import Configure, Open
-from cli.terminals import toolbay
+from cli.terminals import PATIENCE, started, toolbay
 from support import servers
+from support.processes import wait_until
 from toolbay.cli.tools import chosen, likely_servers
 from toolbay.errors import BadCall
 from toolbay.types import CallContext, Json, Tool, ToolResult
@@ -98,15 +100,17 @@ def test_without_servers_the_way_to_one_is_told(words: list[str], tmp_path: Path
 
 
 def test_where_every_server_failed_that_is_the_exit_code(tmp_path: Path, configure: Configure) -> None:
-    """CLI: exit code 3; one that works makes it 0, with the failure told."""
+    """CLI, decision 0016: exit code 3, also where some work: what they have is told, and the failure in one short line."""
     configure(dead={"command": "no-such-command"})
     done = toolbay("tools", cwd=tmp_path)
     assert done.returncode == 3
     assert "✗ dead could not be started" in done.stderr
     configure(dead={"command": "no-such-command"}, raw=servers.raw())
     done = toolbay("tools", "--json", cwd=tmp_path)
-    assert done.returncode == 0
+    assert done.returncode == 3
     assert "✗ dead could not be started" in done.stderr
+    assert "PATH searched" not in done.stderr, "that is for the doctor"
+    assert toolbay("prompts", "--json", cwd=tmp_path).returncode == 3
     assert {tool["server"] for tool in json.loads(done.stdout)} >= {"raw"}
 
 
@@ -127,7 +131,7 @@ def test_a_raw_name_is_enough_where_one_server_has_it(tmp_path: Path, configure:
     assert toolbay("call", "speak", "text=x y", cwd=tmp_path).stdout == "x y\n"
     done = toolbay("call", "speek", "text=x", cwd=tmp_path)
     assert done.returncode == 1
-    assert "did you mean mcp_raw_speak?" in done.stderr
+    assert "did you mean raw.speak?" in done.stderr
 
 
 def test_an_error_of_the_tool_is_exit_code_1(tmp_path: Path, configure: Configure) -> None:
@@ -279,7 +283,7 @@ def test_a_server_that_is_named_is_the_only_one_that_starts(tmp_path: Path, conf
     listed = toolbay("tools", "raw", "--json", cwd=tmp_path)
     assert (listed.stderr, [tool["wire_name"] for tool in json.loads(listed.stdout)]) == (USING, ["speak"])
     missed = toolbay("call", "raw.speek", cwd=tmp_path)
-    assert (missed.returncode, missed.stderr) == (1, f"{USING}error: There is no tool raw.speek: did you mean mcp_raw_speak?\n")
+    assert (missed.returncode, missed.stderr) == (1, f"{USING}error: There is no tool raw.speek: did you mean raw.speak?\n")
     assert toolbay("call", "mcp_raw_speek", cwd=tmp_path).stderr.count(USING) == 1, "a second look at all servers is not told again"
 
 
@@ -317,4 +321,47 @@ def test_an_error_is_json_where_json_was_asked_for(words: list[str], code: int, 
     configure(dead={"command": "no-such-command"}, raw=servers.raw())
     done = toolbay(*words, cwd=tmp_path)
     assert done.returncode == code
-    assert says in json.loads(done.stdout)["error"]
+    told = json.loads(done.stdout)
+    assert says in told["error"]
+    if words[0] == "call" or words[1] in {"get", "read"}:
+        assert (set(told), told["outcome"]) == ({"text", "is_error", "outcome", "error", "structured", "artifacts"}, "not_executed")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_call_that_is_stopped_under_way_may_have_run_and_that_is_said(
+    number: signal.Signals, code: int, tmp_path: Path, configure: Configure
+) -> None:
+    """CAL-3, CLI: on stderr, and with its outcome in JSON; what only a model must be told is not said to a person."""
+    journal = tmp_path / "journal"
+    configure(raw=servers.raw("--hang", "tools/call", "--journal", journal))
+    program = started("call", "raw.echo", "text=x", "--json", cwd=tmp_path)
+    wait_until(lambda: journal.exists() and "tools/call" in journal.read_text(), "the call", PATIENCE)
+    program.send_signal(number)
+    out, err = program.communicate(timeout=PATIENCE)
+    told = json.loads(out)
+    assert (program.returncode, told["is_error"], told["outcome"]) == (code, True, "unknown")
+    assert "may have taken effect" in told["error"]
+    assert "may have taken effect" in err
+    assert "blindly" not in out + err
+
+
+def test_a_tool_is_not_waited_for_where_only_others_still_start(tmp_path: Path, configure: Configure) -> None:
+    """CLI, TRA-2: a raw name is called once a server that is up has it; a server that is not configured is nobody's to wait for."""
+    configure(raw=servers.raw("--tools", "speak"), hang={**servers.raw("--hang", "initialize"), "startupTimeout": 600})
+    assert toolbay("call", "speak", "text=x", cwd=tmp_path).stdout == "x\n"
+    done = toolbay("call", "nosuch.foo", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no server nosuch (there are hang, raw)" in done.stderr
+
+
+def test_a_tool_that_is_kept_back_is_not_said_to_be_missing(tmp_path: Path, configure: Configure) -> None:
+    """CLI, SEC: it says what shows it and what accepts it, and how many are offered."""
+    configure(raw=servers.raw("--tools", "speak"))
+    assert toolbay("lock", cwd=tmp_path).returncode == 0
+    configure(raw=servers.raw("--tools", "speak"), new=servers.raw("--tools", "echo"))
+    done = toolbay("call", "new.echo", "text=x", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "new.echo is there, but kept back" in done.stderr
+    assert "toolbay lock --check new shows it, toolbay lock --accept new accepts it" in done.stderr
+    ran = toolbay("run", "hello", "--model", "offline", "--wait", "all", cwd=tmp_path)
+    assert "0 tools (and 1 kept back: toolbay lock --check new)" in ran.stderr

@@ -114,7 +114,7 @@ def test_no_reason_is_told_twice_and_none_is_longer_than_a_line(capsys: Captured
         said = f"sub could not be started: its log is /tmp/run-{attempt}7.log{' and more' * 60}"
         view(ServerChanged(server="sub", state="waiting", error=said, retry_in=1.0))
         view(ServerChanged(server="sub", state="connecting"))
-    view(ServerChanged(server="sub", state="failed", error=said))
+    view(ServerChanged(server="sub", state="failed", error="sub could not be started: its log is /tmp/run-9.log" + " and more" * 60))
     view(ServerChanged(server="sub", state="ready", tools=2, seconds=0.3))
     view(ServerChanged(server="sub", state="waiting", error="sub went away", retry_in=1.0))
     view(ServerChanged(server="sub", state="ready", tools=2, seconds=0.3))

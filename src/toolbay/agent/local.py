@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import anyio
 
 from toolbay import _redact
-from toolbay.agent.providers import compatible, create
+from toolbay.agent.providers import compatible, create, parts
 from toolbay.agent.textcalls import TextCalls
 from toolbay.errors import ModelError
 from toolbay.types import Model
@@ -63,6 +63,18 @@ async def detect(*, addresses: Sequence[tuple[str, str]] = DEFAULTS, client: htt
     return found[min(found)] if found else None
 
 
+def wanted_of(spec: str, environ: Mapping[str, str]) -> str:
+    """Which model is asked for, by `spec` or TOOLBAY_MODEL; empty where one is to be found.
+
+    Raises:
+        ModelError: it is no name of a model. Whether there is such a model is seen when it is made.
+    """
+    wanted = spec.strip() or environ.get("TOOLBAY_MODEL", "").strip()
+    if wanted and wanted != OFFLINE:
+        parts(wanted)
+    return wanted
+
+
 async def choose(
     spec: str,
     *,
@@ -78,7 +90,7 @@ async def choose(
         ModelError: what was asked for cannot be used. Nothing else takes its place.
     """
     environ = os.environ if environ is None else environ
-    wanted = spec.strip() or environ.get("TOOLBAY_MODEL", "").strip()
+    wanted = wanted_of(spec, environ)
     if wanted == OFFLINE:
         return offline()
     if wanted:

@@ -67,15 +67,25 @@ def create(spec: str, *, environ: Mapping[str, str] | None = None) -> ProviderMo
         ModelError: the form, the provider or the key is not there, or the library is not installed.
     """
     environ = os.environ if environ is None else environ
-    provider, colon, model = spec.strip().partition(":")
-    if not (colon and provider and model.strip()):
-        raise ModelError(f"{spec!r} does not name a model; write provider:model, such as {FORMS}.")
+    provider, model = parts(spec)
     base_url = environ.get("OPENAI_BASE_URL", "")
     if provider in ("openai", "openai-chat") and base_url:
         return compatible(base_url, model, key=environ.get("OPENAI_API_KEY", ""), name=spec.strip())
     if provider == "ollama":
         return compatible(environ.get("OLLAMA_BASE_URL") or _OLLAMA, model, key=environ.get("OLLAMA_API_KEY", ""), name=spec.strip())
     return _built(spec.strip(), provider, lambda: _engine(spec.strip(), provider, environ), secrets=_keys(provider, environ))
+
+
+def parts(spec: str) -> tuple[str, str]:
+    """The provider and the model of `provider:model`.
+
+    Raises:
+        ModelError: it is of another form.
+    """
+    provider, colon, model = spec.strip().partition(":")
+    if not (colon and provider and model.strip()):
+        raise ModelError(f"{spec!r} does not name a model; write provider:model, such as {FORMS}.")
+    return provider, model
 
 
 def compatible(base_url: str, model: str, *, key: str = "", name: str = "") -> ProviderModel:
@@ -105,7 +115,9 @@ def _built(name: str, provider: str, build: Callable[[], Engine], *, secrets: tu
     try:
         from pydantic_ai.exceptions import UserError  # noqa: PLC0415 - heavy, and optional
     except ImportError as error:
-        raise ModelError(f"The model {name} needs the model library: install toolbay[models].") from error
+        raise ModelError(
+            f"The model {name} needs the model library: install toolbay[models] (in its folder: pip install '.[models]')."
+        ) from error
     try:
         engine = build()
     except ImportError as error:

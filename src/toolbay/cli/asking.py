@@ -13,11 +13,14 @@ from toolbay.cli.terminal import DIM, YELLOW
 from toolbay.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from toolbay.agent.runner import Turn
     from toolbay.app import App
     from toolbay.cli.keeping import KeptConversation
     from toolbay.cli.terminal import Terminal
     from toolbay.cli.views import CallsView
+    from toolbay.events import CallFinished
 
 
 def register(program: typer.Typer) -> None:
@@ -71,11 +74,14 @@ async def _run(invoked: Invocation, question: str, *, session: str | None, as_js
     from toolbay.cli.approving import approver  # noqa: PLC0415
     from toolbay.cli.keeping import conversation_of  # noqa: PLC0415
     from toolbay.cli.narrowing import NarrowedTools, Selection  # noqa: PLC0415
-    from toolbay.cli.running import Opening, all_failed, moving, opened, wanted_wait  # noqa: PLC0415
+    from toolbay.cli.running import Opening, all_failed, failed, moving, opened, wanted_wait  # noqa: PLC0415
     from toolbay.cli.views import CallsView  # noqa: PLC0415
+    from toolbay.sessions import name_of_session  # noqa: PLC0415
 
     terminal = invoked.terminal
     selection = Selection(tools)
+    if session:
+        name_of_session(session)
     config = invoked.config()
     quiet = wanted_wait(wait)
     opening = Opening(quiet=quiet, warm=quiet is not None, chatty=True, model=True, approver=approver(terminal, yes=yes))
@@ -101,21 +107,29 @@ async def _run(invoked: Invocation, question: str, *, session: str | None, as_js
             if as_json:
                 terminal.json(_report(app, view, turn, conversation.id))
             elif is_offline:
-                _tell_offline(terminal, turn)
+                tell_offline(terminal, turn)
             elif turn.stopped != "error" and turn.text.strip() not in view.text:
                 terminal.write(turn.text)
             _tell_end(terminal, turn, conversation)
-            return FAILED if turn.stopped else DONE
+            return FAILED if turn.stopped else _code_of(view.calls, failed(app)) if is_offline else DONE
         raise BrokenPipeError  # only a reader who is gone cancels the scope
 
 
-def _tell_offline(terminal: Terminal, turn: Turn) -> None:
+def _code_of(calls: Sequence[CallFinished], failed: Sequence[str]) -> int:
+    """The exit code of a turn of the offline matcher: it only shows what calls came to, so without any it has answered nothing."""
+    if calls:
+        return FAILED if all(call.is_error for call in calls) else DONE
+    return SERVER_FAILED if failed else DONE
+
+
+def tell_offline(terminal: Terminal, turn: Turn, *, note: bool = True) -> None:
+    """What the offline matcher answered; what it says of itself is no part of that, and `note` whether it is told."""
     from toolbay.agent.offline.answer import NOTE  # noqa: PLC0415
 
-    said = turn.text.removesuffix(NOTE).strip()
+    said = turn.text.removesuffix(NOTE).rstrip()
     if said and turn.stopped != "error":
         terminal.write(said)
-    if turn.text.endswith(NOTE):
+    if note and turn.text.endswith(NOTE):
         terminal.say(NOTE, DIM)
 
 
@@ -129,8 +143,11 @@ def _tell_end(terminal: Terminal, turn: Turn, conversation: KeptConversation) ->
 
 
 def _report(app: App, view: CallsView, turn: Turn, session: str) -> dict[str, Any]:
+    from toolbay.agent.offline.answer import NOTE  # noqa: PLC0415
+
     return {
-        "answer": "" if turn.error else turn.text,
+        "answer": "" if turn.error else turn.text.removesuffix(NOTE).rstrip() if turn.text.endswith(NOTE) else turn.text,
+        "note": NOTE if turn.text.endswith(NOTE) else "",
         "error": turn.error,
         "model": app.model_name,
         "session": session,

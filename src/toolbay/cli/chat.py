@@ -35,7 +35,10 @@ async def _chat(invoked: Invocation, session: str | None, wait: str) -> int:
     from toolbay.cli.dialogue import Dialogue  # noqa: PLC0415
     from toolbay.cli.keeping import conversation_of  # noqa: PLC0415
     from toolbay.cli.running import Opening, opened, wanted_wait  # noqa: PLC0415
+    from toolbay.sessions import name_of_session  # noqa: PLC0415
 
+    if session:
+        name_of_session(session)
     # The dialogue hears what is typed during a turn, and hands on what answers a question.
     asker = AtTerminal(invoked.terminal, listens=False) if invoked.terminal.interactive else None
     quiet = wanted_wait(wait)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -11,6 +11,7 @@ import typer
 
 from toolbay.cli.terminal import Terminal
 from toolbay.errors import ToolbayError
+from toolbay.types import for_people
 
 if TYPE_CHECKING:
     from toolbay.config.models import Config
@@ -29,6 +30,29 @@ class CommandFailed(ToolbayError):
     def __init__(self, text: str, code: int = FAILED) -> None:
         super().__init__(text)
         self.code = code
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in `error`: what happens side by side fails in groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            yield from leaves(part)  # pyright: ignore[reportUnknownArgumentType]
+    else:
+        yield error
+
+
+def sentence(error: BaseException) -> str:
+    """What went wrong, for people."""
+    if isinstance(error, ToolbayError):
+        return for_people(str(error))
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
+    return f"unexpected {type(error).__name__}: {error} (a fault of toolbay; -v -v shows where)"
+
+
+def code_of(errors: Iterable[BaseException]) -> int:
+    """The exit code of a command that ended in these errors."""
+    return max((error.code for error in errors if isinstance(error, CommandFailed)), default=FAILED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ class Shelf(Generic[Offer]):
 
 async def listed(invoked: Invocation, shelf: Shelf[Offer], server: str, *, as_json: bool) -> int:
     """List what all servers, or one, have on this shelf; the exit code."""
-    from toolbay.cli.running import Opening, all_failed, given_up, opened  # noqa: PLC0415
+    from toolbay.cli.running import Opening, all_failed, failed, given_up, opened  # noqa: PLC0415
     from toolbay.cli.tools import NO_SERVERS, refuse_disabled  # noqa: PLC0415
 
     config = invoked.config()
@@ -44,7 +44,7 @@ async def listed(invoked: Invocation, shelf: Shelf[Offer], server: str, *, as_js
         elif not config.tools.mcp_servers:
             terminal.say(NO_SERVERS)
         elif not found:
-            terminal.say(f"No server offers a {shelf.kind}.")
+            terminal.say(f"No server {'that is up ' if failed(app) else ''}offers a {shelf.kind}.")
         else:
             terminal.table(shelf.columns, [shelf.row(one) for one in found])
-        return SERVER_FAILED if all_failed(app) else DONE
+        return SERVER_FAILED if failed(app) else DONE

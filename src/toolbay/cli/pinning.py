@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,7 +60,10 @@ async def _lock(invoked: Invocation, what: str, *, accept: bool, check: bool, as
             code = _pin(app, terminal)
         missing = _missing(app)
         for name in missing:
-            terminal.warn(f"! {one_line(name)} is not there, so nothing can be said or pinned of what it offers", RED)
+            terminal.warn(
+                f"! {one_line(name)} did not start, so nothing is known or pinned of what it offers (toolbay doctor {shlex.quote(name)})",
+                RED,
+            )
         return SERVER_FAILED if missing else code
 
 
@@ -75,7 +79,7 @@ def _split(what: str, known: Iterable[str]) -> tuple[str, str]:
             return name, ""
         if what.startswith((f"{name}.", f"{name}/")):
             return name, what[len(name) + 1 :]
-    raise no_such_server(what, names)
+    raise no_such_server(what, sorted(known))
 
 
 def _missing(app: App) -> list[str]:

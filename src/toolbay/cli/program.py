@@ -15,13 +15,15 @@ from typing import Annotated, Any, Final
 import typer
 
 from toolbay.cli import asking, chat, configuration, doctor, pinning, probing, prompts, resources, servers, tools
-from toolbay.cli.invocation import FAILED, STOPPED, CommandFailed, Invocation
+from toolbay.cli.invocation import FAILED, STOPPED, Invocation, code_of, leaves, sentence
 from toolbay.cli.terminal import Terminal
-from toolbay.errors import ToolbayError
 
 _FLAGS: Final = frozenset({"--no-color", "--quiet", "--verbose", "-q", "-v", "-vv"})
 _VALUED: Final = frozenset({"--config", "--model"})
-_EPILOG: Final = "The options above may stand after a command too. Exit codes: 0 done, 1 failed, 2 usage, 3 a server failed, 130 stopped."
+_EPILOG: Final = (
+    "The options above may stand after a command too. Exit codes: 0 done, 1 failed, 2 usage, 3 a server failed (what the others have "
+    "is printed first; a question that was answered without it is 0), 130 stopped."
+)
 
 program = typer.Typer(
     name="toolbay",
@@ -142,14 +144,6 @@ def wants_json(arguments: Sequence[str], valued: frozenset[str]) -> bool:
     return False
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for part in error.exceptions:  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            yield from _leaves(part)  # pyright: ignore[reportUnknownArgumentType]
-    else:
-        yield error
-
-
 def _unread() -> int:
     """Who reads us has seen enough (`| head`). What Python still holds must not be written at exit either."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -158,8 +152,8 @@ def _unread() -> int:
 
 def _told(error: Exception, *, debug: bool, as_json: bool) -> int:
     """Say what went wrong, as sentences; a traceback is for those who ask."""
-    leaves = list(_leaves(error))
-    if any(isinstance(leaf, BrokenPipeError) for leaf in leaves):
+    told = list(leaves(error))
+    if any(isinstance(leaf, BrokenPipeError) for leaf in told):
         return _unread()
     terminal = Terminal()
     if debug:
@@ -169,18 +163,10 @@ def _told(error: Exception, *, debug: bool, as_json: bool) -> int:
         show()
         sentences, code = [str(error.format_message())], int(error.exit_code)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
     else:
-        sentences = [_sentence(leaf) for leaf in leaves]
-        code = max((leaf.code for leaf in leaves if isinstance(leaf, CommandFailed)), default=FAILED)
-        for sentence in sentences:
-            terminal.error(sentence)
+        sentences = [sentence(leaf) for leaf in told]
+        code = code_of(told)
+        for said in sentences:
+            terminal.error(said)
     if as_json:
         terminal.json({"error": "\n".join(sentences)})
     return code
-
-
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, ToolbayError):
-        return str(error)
-    if isinstance(error, OSError):
-        return f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
-    return f"unexpected {type(error).__name__}: {error} (a fault of toolbay; -v -v shows where)"

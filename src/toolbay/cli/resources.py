@@ -8,7 +8,7 @@ import typer
 
 from toolbay.cli.invocation import DONE, FAILED, Invocation, invocation
 from toolbay.cli.offers import Shelf, listed
-from toolbay.cli.results import Presentation
+from toolbay.cli.results import Presentation, in_one_shape
 from toolbay.cli.servers import known_server
 
 if TYPE_CHECKING:
@@ -48,11 +48,12 @@ def read(
     full: Annotated[bool, typer.Option("--full", help="The whole text on a terminal too.")] = False,
 ) -> None:
     invoked = invocation(context)
-    invoked.finish(lambda: _read(invoked, server, uri, Presentation(as_json=as_json, full=full)))
+    how = Presentation(as_json=as_json, full=full)
+    invoked.finish(lambda: in_one_shape(invoked.terminal, how, lambda: _read(invoked, server, uri, how)))
 
 
 async def _read(invoked: Invocation, server: str, uri: str, how: Presentation) -> int:
-    from toolbay.cli.results import give_result  # noqa: PLC0415
+    from toolbay.cli.results import give_result, no_result  # noqa: PLC0415
     from toolbay.cli.running import Opening, all_failed, given_up, opened  # noqa: PLC0415
     from toolbay.cli.tools import refuse_disabled  # noqa: PLC0415
 
@@ -60,7 +61,7 @@ async def _read(invoked: Invocation, server: str, uri: str, how: Presentation) -
     refuse_disabled(config, {known_server(config, server)})
     async with opened(invoked, Opening(only={server}), config) as app:
         if all_failed(app):
-            return given_up(app, invoked.terminal, as_json=how.as_json)
+            return given_up(app, invoked.terminal, as_json=how.as_json, shape=no_result)
         result = await app.resource(server, uri)
         await give_result(invoked.terminal, result, config, how)
         return FAILED if result.is_error else DONE

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from toolbay._redact import mask
+from toolbay.cli.invocation import code_of, leaves, sentence
+from toolbay.errors import ToolbayError
+from toolbay.types import Outcome, for_people, outcome_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from toolbay.cli.terminal import Terminal
     from toolbay.config.models import Config
-    from toolbay.types import Artifact, ToolResult
+    from toolbay.types import Artifact, Json, ToolResult
 
 _SHOWN: Final = 4_000
 """Characters of a long result on a terminal: about a screen or two."""
@@ -31,6 +36,8 @@ async def give_result(terminal: Terminal, result: ToolResult, config: Config, ho
     Models are shown a part of what is long, and how to read on. A file or a pipe gets the whole, a terminal the place of it.
     """
     text = await _text(result, config, whole=how.full or not sys.stdout.isatty())
+    if result.is_error:
+        text = for_people(text)
     if how.as_json:
         files = [{"path": str(item.path), "media_type": item.media_type, "size": item.size} for item in result.artifacts]
         told: dict[str, Any] = {"text": text, "is_error": result.is_error, "outcome": result.outcome}
@@ -41,6 +48,27 @@ async def give_result(terminal: Terminal, result: ToolResult, config: Config, ho
         terminal.error(text)
     else:
         terminal.write(text)
+
+
+def no_result(text: str, outcome: str = "not_executed") -> Json:
+    """What is told as JSON where there is no result: the same shape, with why."""
+    return {"text": text, "is_error": True, "outcome": outcome, "error": text, "structured": None, "artifacts": []}
+
+
+async def in_one_shape(terminal: Terminal, how: Presentation, job: Callable[[], Awaitable[int]]) -> int:
+    """The exit code of `job`; where JSON is wanted, what it raises is told as the result that it did not come to."""
+    try:
+        return await job()
+    except (ToolbayError, ExceptionGroup) as error:
+        told = list(leaves(error))
+        ours = [leaf for leaf in told if isinstance(leaf, ToolbayError)]
+        if not how.as_json or len(ours) != len(told):
+            raise
+        outcomes = {outcome_of(leaf) for leaf in ours}
+        text = "\n".join(sentence(leaf) for leaf in ours)
+        terminal.error(text)
+        terminal.json(no_result(text, outcomes.pop() if len(outcomes) == 1 else Outcome.UNKNOWN))
+        return code_of(told)
 
 
 async def _text(result: ToolResult, config: Config, *, whole: bool) -> str:

@@ -14,13 +14,17 @@ from typing import Final
 import anyio
 
 from toolbay.agent.approvals import Approver
+from toolbay.agent.local import wanted_of
 from toolbay.app import App
 from toolbay.cli.invocation import SERVER_FAILED, USAGE, CommandFailed, Invocation
 from toolbay.cli.terminal import DIM, Terminal
 from toolbay.cli.views import ServersView
 from toolbay.config import home
 from toolbay.config.models import Config
+from toolbay.types import Json
 
+_LONG: Final = 5.0
+"""Seconds of waiting after which it is said what for."""
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -53,13 +57,20 @@ async def opened(invocation: Invocation, opening: Opening, config: Config | None
     """
     terminal = invocation.terminal
     config = config or invocation.config()
+    if opening.model:
+        wanted_of(invocation.model or config.agent.model, os.environ)
     if not opening.again:
         tell_place(terminal, config, named=invocation.config_path is not None)
     app = App(config, model=invocation.model, only=opening.only, approver=opening.approver, warm=opening.warm)
-    view = ServersView(terminal, chatty=opening.chatty or terminal.verbosity > 0, asides=opening.asides or terminal.verbosity > 0)
+    view = ServersView(
+        terminal,
+        chatty=opening.chatty or terminal.verbosity > 0,
+        asides=opening.asides or terminal.verbosity > 0,
+        offered=lambda server: _offered(app, server),
+    )
     with app.events.listen(view):
         async with app:
-            async with moving(terminal, lambda: starting(app)):
+            async with waiting(terminal, app):
                 await _start(app, opening)
             view.unfinished(app.servers)
             # What is loaded by now stays. Looking through it for garbage again and again would stop everything for 0.1 s each time.
@@ -72,6 +83,12 @@ async def _start(app: App, opening: Opening) -> None:
         if opening.model:
             group.start_soon(app.runner, name="choose the model")
         await app.settle(opening.quiet, warm=opening.warm)
+
+
+def _offered(app: App, server: str) -> int:
+    """How many of a server's tools are not kept back."""
+    listing = app.fleet.listing(server)
+    return len(listing.tools) if listing is not None else 0
 
 
 def tell_place(terminal: Terminal, config: Config, *, named: bool) -> None:
@@ -93,12 +110,38 @@ def all_failed(app: App) -> bool:
     return bool(app.servers) and all(status.settled and status.state != "ready" for status in app.servers.values())
 
 
-def given_up(app: App, terminal: Terminal, *, as_json: bool) -> int:
-    """The exit code where no server can be used. Why was told on the way; who wants JSON is told there."""
+def failed(app: App) -> list[str]:
+    """The servers whose start has come to another result than that they can be used."""
+    return [name for name, status in app.servers.items() if status.settled and status.state != "ready"]
+
+
+def given_up(app: App, terminal: Terminal, *, as_json: bool, shape: Callable[[str], Json] = lambda text: {"error": text}) -> int:
+    """The exit code where no server can be used. Why was told on the way; who wants JSON is told there, in this `shape`."""
     if as_json:
         why = "; ".join(status.error or f"{name}: {status.state}" for name, status in app.servers.items())
-        terminal.json({"error": f"None of the servers could be started: {why}"})
+        terminal.json(shape(f"None of the servers could be started: {why}"))
     return SERVER_FAILED
+
+
+@asynccontextmanager
+async def waiting(terminal: Terminal, app: App) -> AsyncGenerator[None]:
+    """Show which servers are waited for while the block runs; where nothing can move, in one line once it takes long."""
+    if terminal.live:
+        async with moving(terminal, lambda: starting(app)):
+            yield
+        return
+
+    async def tell() -> None:
+        await anyio.sleep(_LONG)
+        if text := starting(app):
+            terminal.say(f"({text})")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(tell, name="say who is waited for")
+        try:
+            yield
+        finally:
+            group.cancel_scope.cancel()
 
 
 @asynccontextmanager

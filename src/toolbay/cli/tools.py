@@ -12,7 +12,7 @@ import typer
 
 from toolbay.cli.invocation import DONE, FAILED, SERVER_FAILED, CommandFailed, Invocation, invocation
 from toolbay.cli.pinning import UNPINNED_HINT
-from toolbay.cli.results import Presentation
+from toolbay.cli.results import Presentation, in_one_shape
 from toolbay.cli.servers import known_server
 from toolbay.cli.terminal import DIM
 from toolbay.errors import BadCall
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from toolbay.app import App
     from toolbay.config.models import Config
     from toolbay.registry import Snapshot
-    from toolbay.types import Hints, Json, Tool
+    from toolbay.types import Hints, Json, Subject, Tool
 
 _GLOB = "*?["
 SHOWN = 20
 """Tools that are shown at the most for words that no name holds."""
+QUIET = 3.0
+"""Seconds without another server after which a tool is looked for among those that are up."""
+WHOLE = frozenset({"launch", "unpinned", "unreadable"})
+"""Reasons for which nothing of a server is offered, so that it can only be accepted as a whole."""
 NO_SERVERS = "No servers are configured yet. Add one: toolbay add time -- uvx mcp-server-time"
 
 
@@ -48,7 +52,7 @@ def tools(
 
 
 async def _tools(invoked: Invocation, pattern: str, server: str, *, full: bool, as_json: bool) -> int:
-    from toolbay.cli.running import Opening, all_failed, given_up, opened  # noqa: PLC0415
+    from toolbay.cli.running import Opening, all_failed, failed, given_up, opened  # noqa: PLC0415
 
     config = invoked.config()
     if pattern in config.tools.mcp_servers and not server:
@@ -75,7 +79,7 @@ async def _tools(invoked: Invocation, pattern: str, server: str, *, full: bool, 
             terminal.table(("tool", "server", "r/o", "what"), rows, cut=True)
         if config.tools.mcp_servers and found and not as_json and not app.fleet.lock.is_present:
             terminal.say(UNPINNED_HINT, DIM)
-        return SERVER_FAILED if all_failed(app) else DONE
+        return SERVER_FAILED if failed(app) else DONE
 
 
 def _matches(tool: Tool, pattern: str) -> bool:
@@ -152,11 +156,12 @@ def call(  # noqa: PLR0917  (typer's form: one parameter an option)
 ) -> None:
     invoked = invocation(context)
     how = Presentation(as_json=as_json, full=full)
-    invoked.finish(lambda: _call(invoked, tool, words or [], arguments, how))
+    invoked.finish(lambda: in_one_shape(invoked.terminal, how, lambda: _call(invoked, tool, words or [], arguments, how)))
 
 
 async def _call(invoked: Invocation, name: str, words: list[str], text: str, how: Presentation) -> int:
     from toolbay.cli.call_arguments import parsed  # noqa: PLC0415
+    from toolbay.cli.results import no_result  # noqa: PLC0415
     from toolbay.cli.running import Opening, all_failed, given_up, opened  # noqa: PLC0415
 
     config = invoked.config()
@@ -169,28 +174,32 @@ async def _call(invoked: Invocation, name: str, words: list[str], text: str, how
     certain = bool(likely) and not name.startswith("mcp_")
     looks = [likely] if certain else [likely, None] if likely and likely != servers else [None]
     for only in looks:
-        async with opened(invoked, Opening(only=only, warm=True, again=only is not looks[0]), config) as app:
-            tool = await _there(invoked, app, name)
+        quiet = QUIET if only is None else None
+        async with opened(invoked, Opening(only=only, warm=True, again=only is not looks[0], quiet=quiet), config) as app:
+            tool = await _there(invoked, app, name, patient=not _other_server(name, servers))
             if tool is not None:
                 return await _called(invoked, app, tool, parsed(words, text, tool.input_schema), how)
             if all_failed(app):
-                return given_up(app, invoked.terminal, as_json=how.as_json)
+                return given_up(app, invoked.terminal, as_json=how.as_json, shape=no_result)
             if only is None or certain:
-                raise CommandFailed(_no_tool(app, name, likely))
+                raise _no_tool(app, name, likely)
     return FAILED
 
 
-async def _there(invoked: Invocation, app: App, name: str) -> Tool | None:
-    """The tool that is meant, as its server lists it now. What one that is not up yet listed last says only whom to wait for."""
-    from toolbay.cli.running import all_failed, moving, starting  # noqa: PLC0415
+async def _there(invoked: Invocation, app: App, name: str, *, patient: bool) -> Tool | None:
+    """The tool that is meant, as its server lists it now. What one that is not up yet listed last says only whom to wait for.
+
+    `patient`: servers that are still starting are waited for, where no other has it.
+    """
+    from toolbay.cli.running import all_failed, waiting  # noqa: PLC0415
 
     tool = chosen(name, app.registry.tools.values())
-    if tool is None:
-        async with moving(invoked.terminal, lambda: starting(app)):
+    if tool is None and patient:
+        async with waiting(invoked.terminal, app):
             await app.settle(None)
         tool = chosen(name, app.registry.tools.values())
     while tool is not None and tool.server and app.servers[tool.server].remembered:
-        async with moving(invoked.terminal, lambda: starting(app)):
+        async with waiting(invoked.terminal, app):
             status = await app.ready(tool.server)
         if status.state != "ready" and not all_failed(app):
             raise CommandFailed(f"{name} cannot be called: {status.error}", SERVER_FAILED)
@@ -208,28 +217,70 @@ def refuse_disabled(config: Config, names: Collection[str]) -> None:
         raise CommandFailed(" ".join(f"{name} is disabled: toolbay enable {shlex.quote(name)}" for name in sorted(names)))
 
 
-def _no_tool(app: App, name: str, likely: Collection[str]) -> str:
-    """Why a tool is not there: its server is not, or there is none of that name."""
+def _other_server(name: str, servers: Iterable[str]) -> str:
+    """The server that `server.tool` names, where there is none of that name; empty where none is named."""
+    server, separator, _ = re.sub("/", ".", name).partition(".")
+    return server if separator and not likely_servers(name, servers) else ""
+
+
+def _no_tool(app: App, name: str, likely: Collection[str]) -> CommandFailed:
+    """Why a tool is not there: its server is not, it is kept back, or there is none of that name."""
     absent = {server: status for server in sorted(likely) if (status := app.servers.get(server)) and status.state != "ready"}
     if absent:
-        return "; ".join(
+        told = "; ".join(
             f"{server} {'is still starting' if not status.error else 'is not there'}, so {name} cannot be called yet"
             for server, status in absent.items()
         )
+        return CommandFailed(told, SERVER_FAILED)
+    for kept_back in app.fleet.quarantine:
+        if kept_back.subject is not None and _is_named(name, kept_back.server, kept_back.subject):
+            one, server = shlex.quote(f"{kept_back.server}.{kept_back.subject[1]}"), shlex.quote(kept_back.server)
+            accepts = f"--accept {server if kept_back.reason in WHOLE else one}"
+            return CommandFailed(
+                f"{name} is there, but kept back, since it is not as it was pinned ({kept_back.reason}): "
+                f"toolbay lock --check {server} shows it, toolbay lock {accepts} accepts it."
+            )
+    other, names = _other_server(name, app.servers), ", ".join(app.servers)
+    said = f"There is no tool {name}{f', and no server {other} (there are {names})' if other else ''}"
     near = app.registry.snapshot.nearest(name)
-    return f"There is no tool {name}{f': did you mean {near}?' if near else '; toolbay tools lists what there is.'}"
+    said += f": did you mean {_as_typed(name, app.registry.tools[near])}?" if near else "; toolbay tools lists what there is."
+    absent_too = [server for server, status in app.servers.items() if status.state != "ready"]
+    return CommandFailed(said + (f" What {', '.join(absent_too)} would offer is not known: not ready." if absent_too else ""))
+
+
+def _is_named(name: str, server: str, subject: Subject) -> bool:
+    """Whether a tool that is kept back is what `name` means, in any form that `call` takes."""
+    kind, tool = subject
+    return kind == "tools" and name in {tool, f"{server}.{tool}", f"{server}/{tool}", _safe(f"mcp_{server}_{tool}")}
+
+
+def _as_typed(name: str, tool: Tool) -> str:
+    """A tool in the form that was typed: wrapped, or with the server before it."""
+    if not tool.server or name.startswith("mcp_"):
+        return tool.name
+    return f"{tool.server}{'/' if '/' in name else '.'}{tool.wire_name}"
 
 
 async def _called(invoked: Invocation, app: App, tool: Tool, arguments: Json, how: Presentation) -> int:
-    from toolbay.cli.results import give_result  # noqa: PLC0415
+    import anyio  # noqa: PLC0415
+
+    from toolbay.cli.results import give_result, no_result  # noqa: PLC0415
     from toolbay.cli.running import moving  # noqa: PLC0415
     from toolbay.cli.views import CallsView  # noqa: PLC0415
 
     terminal = invoked.terminal
     view = CallsView(terminal, calls=terminal.verbosity > 0)
     with app.events.listen(view):
-        async with moving(terminal, lambda: view.status):
-            result = await app.call(tool.name, arguments, by_hand=True)
+        try:
+            async with moving(terminal, lambda: view.status):
+                result = await app.call(tool.name, arguments, by_hand=True)
+        except anyio.get_cancelled_exc_class():
+            for stopped in view.calls:
+                told = f"{tool.name}: {stopped.text}"
+                terminal.error(told)
+                if how.as_json:
+                    terminal.json(no_result(told, stopped.outcome))
+            raise
     await give_result(terminal, result, app.config, how)
     return FAILED if result.is_error else DONE
 

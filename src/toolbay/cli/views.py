@@ -25,6 +25,7 @@ from toolbay.events import (
     TextArrived,
 )
 from toolbay.types import Outcome, Progress
+from toolbay.upstream.launch import SEARCHED
 
 _HEAD_LINES: Final = 3
 _LINE: Final = 200
@@ -59,8 +60,12 @@ class ServersView:
     After that only what changes for a person: that it is left alone for a while, given up, or back. No reason is told twice.
     """
 
-    def __init__(self, terminal: Terminal, *, chatty: bool, asides: bool = True) -> None:
-        """`chatty`: tell of each server that becomes ready. `asides`: tell which of its tools are left out, and why."""
+    def __init__(self, terminal: Terminal, *, chatty: bool, asides: bool = True, offered: Callable[[str], int] | None = None) -> None:
+        """`chatty`: tell of each server that becomes ready. `asides`: tell which of its tools are left out, and why.
+
+        `offered`: how many of a server's tools are not kept back, as those are that are not as they were pinned.
+        """
+        self._offered = offered
         self._terminal = terminal
         self._chatty = chatty
         self._asides = asides
@@ -80,7 +85,9 @@ class ServersView:
         if state == "ready":
             self._ready.add(server)
             if self._down.pop(server, None) is not None or self._chatty:
-                self._terminal.say(f"✓ {name} ready in {seconds:.1f} s, {plural(tools, 'tool')}", GREEN)
+                offered = tools if self._offered is None else self._offered(server)
+                kept_back = "" if offered >= tools else f" (and {tools - offered} kept back: toolbay lock --check {shlex.quote(name)})"
+                self._terminal.say(f"✓ {name} ready in {seconds:.1f} s, {plural(min(offered, tools), 'tool')}{kept_back}", GREEN)
         elif state in _DOWN and self._down.get(server) != state and (state != "waiting" or server not in self._down):
             first = server not in self._down
             self._down[server] = state
@@ -97,12 +104,12 @@ class ServersView:
     def _new_reason(self, server: str, name: str, error: str) -> str:
         """Why, in one line that is not too long; empty where that was told of this server before, whatever number it has in it."""
         told = self._reasons.setdefault(server, set())
-        said = one_line(_said_of(name, error), _LINE)
-        kind = _NUMBERS.sub("", said)
+        said = one_line(_said_of(name, error.partition(f" ({SEARCHED}")[0]))
+        kind = _NUMBERS.sub("", said)[:_LINE]
         if kind in told:
             return ""
         told.add(kind)
-        return said
+        return one_line(said, _LINE)
 
     def unfinished(self, servers: Mapping[str, Status]) -> None:
         """Tell what no event told: servers that failed before anybody listened, and those that still start."""

@@ -203,7 +203,10 @@ class Lock:
             return "unreadable", f"its entry in the lock file {self.path} cannot be read: {mend}"
         pinned = self.servers.get(name)
         if pinned is None:
-            return "unpinned", f"it is not pinned in {self.path} yet: look at it, then run toolbay lock --accept {name}"
+            return (
+                "unpinned",
+                f"it is not pinned in {self.path} yet; toolbay lock --check {name} shows it, toolbay lock --accept {name} accepts it",
+            )
         if pinned.identity != identity(offered.config):
             now = offered.mask(launch(offered.config))
             told_launch = f"is now {now!r}, pinned was {pinned.launch!r}" if now != pinned.launch else f"({now!r}) differs in its details"

@@ -45,6 +45,9 @@ PROGRAM_SUFFIXES = (".exe", ".com")
 BATCH_SUFFIXES = (".cmd", ".bat")
 SHELLS = frozenset({"cmd", "powershell", "pwsh"})
 
+SEARCHED = "PATH searched:"
+"""Stands before a list that is long: where lines must be short it is left out."""
+
 Which = Callable[[str, str], str | None]
 """`(command, PATH) -> the file it resolves to`, or None."""
 
@@ -136,4 +139,4 @@ def _not_found(command: str, cwd: str | None, path: str) -> str:
             return f"its command {command!r} is not an executable file: make it executable, or name the interpreter as the command"
         return f"its command {command!r} does not exist: correct `command`"
     searched = path or "(empty)"
-    return f"its command {command!r} was not found: install it or give its full path (PATH searched: {searched})"
+    return f"its command {command!r} was not found: install it or give its full path ({SEARCHED} {searched})"
