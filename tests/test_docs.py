@@ -16,6 +16,8 @@ import pytest
 from cli.terminals import toolbay
 from support import servers
 from toolbay import App, Outcome, ServerConfig, load, parse
+from toolbay.events import ServerChanged
+from toolbay.upstream.state import State
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -81,6 +83,32 @@ async def test_the_library_example_calls_a_tool_and_asks_the_agent(tmp_path: Pat
     assert "mcp_time_get_current_time" in printed
     assert printed.count("Asia/Tokyo") >= 2
     assert "False" in printed
+
+
+@pytest.mark.anyio
+async def test_the_watching_example_tells_states_and_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """LIB: one server that works, and one that does not; each change is told when it happens, and how each stands at the end."""
+    file = tmp_path / "toolbay.json"
+    absent = {"command": "no-such-command"}
+    file.write_text(json.dumps({"tools": {"mcpServers": {"time": servers.time(), "absent": absent}}}))
+    await example("watching").main(str(file))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("time")] == [
+        "time is connecting",
+        "time is ready",
+        "time: ready, 2 tools",
+        "time is closed",
+    ]
+    assert "absent is connecting" in lines
+    assert any(line.startswith("absent is failed absent could not be started: ") for line in lines)
+    assert "absent: failed, 0 tools" in lines
+    assert any(re.fullmatch(r"mcp_time_get_current_time took \d\.\d s: executed", line) for line in lines)
+
+
+def test_each_state_of_a_server_is_explained() -> None:
+    """LIB: who listens to changes reads there what each word means."""
+    explained = re.findall(r"^ *- `(\w+)`: ", ServerChanged.__doc__ or "", re.MULTILINE)
+    assert {state.value for state in State} - {"idle"} == set(explained)
 
 
 @pytest.mark.anyio

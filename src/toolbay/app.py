@@ -184,7 +184,7 @@ class App:
     # -- another configuration ----------------------------------------------------------------------------------------
 
     async def reload(self, config: Config | None = None) -> Reloaded:
-        """Go on with another configuration: the given one, or what its file says now (LIF-4).
+        """Go on with another configuration: the given one, or what its file says now.
 
         One at a time: who asks meanwhile waits, and of those who wait the last one counts for all. It is carried out even
         if who asked is cancelled. On the bus it is the control message `reload`.
@@ -290,7 +290,7 @@ class App:
         self._model, self._chosen = model, None
 
     async def runner(self, tools: ToolSource | None = None) -> Runner:
-        """The agent's loop over this app's tools, or over `tools`, with the model that was asked for or could be found (RUN-5).
+        """The agent's loop over this app's tools, or over `tools`, with the model that was asked for or could be found.
 
         Raises:
             ModelError: the model cannot be used.

@@ -34,7 +34,16 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerChanged(Event):
-    """A server's state: `connecting`, `ready`, `waiting`, `paused`, `failed`, `needs_auth`, `closed`. `error` says why, for people."""
+    """A server's state is another one; `error` says why, for people.
+
+    - `connecting`: it is being started, or asked to begin a session.
+    - `ready`: its tools can be called.
+    - `waiting`: it went away or did not come up, and is tried again in a moment (`retry_in`); its tools stay, calls wait for it.
+    - `paused`: it failed too often and is left alone until `retry_in` is over, then tried once more; its tools are gone meanwhile.
+    - `failed`: another attempt would end the same; a reload, or `App.reload`, tries it again.
+    - `needs_auth`: it wants credentials, or others than it was given.
+    - `closed`: it was removed, changed or disabled, or the App was left.
+    """
 
     server: str
     state: str

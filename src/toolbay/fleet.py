@@ -48,6 +48,7 @@ class ServerStatus:
 
     name: str
     state: str
+    """As `toolbay.events.ServerChanged` explains it; `idle` before its start, `invalid` where its entry cannot be used."""
     error: str = ""
     settled: bool = False
     """Whether its last start has come to a result; where it is not ready then, `error` says why, and further attempts may follow."""
@@ -218,7 +219,7 @@ class Fleet:
         lock: Lock | None = None,
         wait: bool = True,
     ) -> Reloaded:
-        """Go from the servers that run to those of a configuration (LIF-4). One at a time; the last one asked for wins.
+        """Go from the servers that run to those of a configuration. One at a time; the last one asked for wins.
 
         Untouched servers keep their connection and their running calls. `wait`: for those that were started here, until they
         are ready or have failed, for 12 s at the most. `lock`, and `budget` (characters of a result): None leaves it as it is.

@@ -66,7 +66,7 @@ class Snapshot:
     def of(cls, tools: Iterable[Tool], *, descriptions: Mapping[str, str] | None = None) -> Snapshot:
         """A snapshot of `tools`, sorted by name; `descriptions` are what the servers are for, by their names.
 
-        Names are unique by construction (NAM-3). Should two be equal all the same, the one whose server comes first in the
+        Names are unique by construction. Should two be equal all the same, the one whose server comes first in the
         alphabet stays, so that no server can take the place of a built-in tool, and the other one is logged.
         """
         named: dict[str, Tool] = {}

@@ -21,7 +21,7 @@ _Part = TypeVar("_Part", bound=Section)
 
 
 def load(path: Path | None = None, *, environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> Config:
-    """The configuration of `path`, else of TOOLBAY_CONFIG, else of the first file found; empty where there is none (CFG-1).
+    """The configuration of `path`, else of TOOLBAY_CONFIG, else of the first file found; empty where there is none.
 
     Raises:
         ConfigError: a named file is missing, or a file cannot be read or parsed (with line, column and what was expected).

@@ -20,7 +20,7 @@ from toolbay._text import line
 
 
 class Section(BaseModel):
-    """A part of the configuration. Unknown keys are reported by the loader and otherwise ignored (CFG-6)."""
+    """A part of the configuration. Unknown keys are reported by the loader and otherwise ignored."""
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", alias_generator=to_camel, validate_by_alias=True, validate_by_name=True, use_attribute_docstrings=True

@@ -21,7 +21,7 @@ from toolbay.errors import NotAnswered, ToolbayError
 from toolbay.types import Json
 
 PATIENCE = 15.0
-"""Seconds that an acknowledgement may take (LIF-5)."""
+"""Seconds that an acknowledgement may take."""
 INBOX = 100
 """Control messages that may wait for whoever answers them."""
 
