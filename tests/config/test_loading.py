@@ -31,7 +31,7 @@ def test_the_working_directory_comes_before_the_users_folder(tmp_path: Path) -> 
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     environ = {"TOOLBAY_HOME": str(home)}
-    assert config.load(environ=environ, cwd=work) == config.Config()
+    assert config.load(environ=environ, cwd=work).model_dump() == config.Config().model_dump()
     user = put(home / "toolbay.toml", '[mcpServers.user]\ncommand = "x"\n')
     assert config.find(work, environ) == user
     for name in ("toolbay.toml", "toolbay.jsonc", "toolbay.json", "toolbay.yaml"):
