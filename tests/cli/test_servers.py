@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -187,7 +189,7 @@ def test_a_test_that_fails_shows_what_the_server_said(tmp_path: Path, configure:
     assert "7" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout.startswith("bad: stdio ")
-    assert "\n✗ failed\n" in done.stdout
+    assert "\n✗ not connected\n" in done.stdout
     assert json.loads(toolbay("test", "bad", "--json", cwd=tmp_path).stdout)["state"] == "failed", "it is tried once"
     assert toolbay("test", "none", cwd=tmp_path).returncode == 3
     assert leftovers(mark[MARK]) == []
@@ -265,6 +267,27 @@ def test_a_tab_in_yaml_is_named(tmp_path: Path) -> None:
     """CFG-6: what YAML's own sentence leaves out is the mend."""
     (tmp_path / "toolbay.yaml").write_text("tools:\n\tmcpServers: {}\n")
     assert "indent with spaces" in toolbay("config", "check", cwd=tmp_path).stderr
+
+
+def test_a_test_sees_a_server_that_ends_as_soon_as_it_was_ready(tmp_path: Path, configure: Configure) -> None:
+    """CLI, TRA-8: it connected, and does not work all the same: exit code 3, when it ended, and how."""
+    configure(brief=servers.raw("--exit-after", "0.5", "--stderr", "database is gone"))
+    done = toolbay("test", "brief", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "✓ connected in" in done.stdout
+    assert re.search(r"\n✗ it ended \d\.\d s after it was ready\n", done.stdout)
+    assert "exit code 3" in done.stderr
+    told = json.loads(toolbay("test", "brief", "--json", cwd=tmp_path).stdout)
+    assert (told["state"], told["tools"] != []) == ("failed", True)
+    assert "after it was ready: brief went away: its program ended with exit code 3" in told["error"]
+
+
+def test_why_nothing_starts_is_said_once(tmp_path: Path, configure: Configure) -> None:
+    """CLI, TRA-7: a program that greets people and ends."""
+    configure(banner=servers.stdio(sys.executable, "-IS", "-c", "print('Welcome to my weather')"))
+    done = toolbay("test", "banner", cwd=tmp_path)
+    assert (done.stdout + done.stderr).count("Welcome to my weather") == 1
+    assert "must log to stderr" in done.stderr
 
 
 def test_a_launcher_without_a_package_is_not_added(tmp_path: Path) -> None:

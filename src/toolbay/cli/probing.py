@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
+import anyio
 import typer
 
 from toolbay import _redact
 from toolbay.cli.invocation import DONE, SERVER_FAILED, Invocation, invocation
 from toolbay.cli.servers import known_server
 from toolbay.cli.terminal import DIM, GREEN, RED, one_line, plural
+from toolbay.events import Event, ServerChanged
 
 if TYPE_CHECKING:
+    from toolbay.app import App
     from toolbay.fleet import ServerStatus
 
 _STDERR_LINES = 20
+STAY = 2.0
+"""Seconds for which a server that is ready is looked at."""
 
 
 def register(program: typer.Typer) -> None:
@@ -52,17 +58,41 @@ async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
         terminal.write(f"{name}: {server.type} {one_line(_redact.url(server.url) if server.url else server.command)}")
     async with opened(invoked, Opening(only={name}, asides=True), config) as app:
         status = app.servers[name]
-        ready = status.state == "ready"
         tools = [tool.wire_name for tool in app.registry.tools.values() if tool.server == name and tool.kind == "tool"]
-        if as_json:
-            terminal.json({**_described(name, status, tools), "quarantined": [one.what for one in app.fleet.quarantine]})
-        elif ready:
-            _tell(invoked, status, tools)
-            for finding in app.fleet.quarantine:
-                terminal.write(f"✗ not offered: {finding.what} ({finding.reason}; toolbay lock --check {shlex.quote(name)} shows it)", RED)
+        quarantine = app.fleet.quarantine
+        if status.state != "ready":
+            if not as_json:
+                _tell_failure(invoked, status, "not connected")
         else:
-            _tell_failure(invoked, status)
-        return DONE if ready else SERVER_FAILED
+            if not as_json:
+                _tell(invoked, status, tools)
+                for finding in quarantine:
+                    hint = f"{finding.reason}; toolbay lock --check {shlex.quote(name)} shows it"
+                    terminal.write(f"✗ not offered: {finding.what} ({hint})", RED)
+            lived = await _stayed(app, name)
+            status = app.servers[name]
+            if lived is not None:
+                told = f"it ended {lived:.1f} s after it was ready"
+                status = replace(status, error=f"{told}: {status.error}")
+                if not as_json:
+                    _tell_failure(invoked, status, told)
+        if as_json:
+            terminal.json({**_described(name, status, tools), "quarantined": [one.what for one in quarantine]})
+        return DONE if status.state == "ready" else SERVER_FAILED
+
+
+async def _stayed(app: App, name: str) -> float | None:
+    """Look on for a while: some servers end as soon as they are ready. Seconds until it did; None where it stays."""
+    began, ended = anyio.current_time(), anyio.Event()
+
+    def look(event: Event) -> None:
+        if isinstance(event, ServerChanged) and event.server == name and event.state != "ready":
+            ended.set()
+
+    with app.events.listen(look), anyio.move_on_after(STAY):
+        if app.servers[name].state == "ready":
+            await ended.wait()
+    return anyio.current_time() - began if app.servers[name].state != "ready" else None
 
 
 def _described(name: str, status: ServerStatus, tools: list[str]) -> dict[str, Any]:
@@ -91,9 +121,9 @@ def _tell(invoked: Invocation, status: ServerStatus, tools: list[str]) -> None:
         terminal.write(f"    {one_line(tool)}")
 
 
-def _tell_failure(invoked: Invocation, status: ServerStatus) -> None:
+def _tell_failure(invoked: Invocation, status: ServerStatus, headline: str) -> None:
     terminal = invoked.terminal
-    terminal.write(f"✗ {status.state.replace('_', ' ')}", RED)
+    terminal.write(f"✗ {headline}", RED)
     # The error has ended in the very last lines already.
     lines = [line for line in list(status.stderr)[-_STDERR_LINES:] if one_line(line) not in one_line(status.error)]
     if lines:

@@ -89,7 +89,7 @@ class Connection:
         self._refresh = Refresh(name, self.safe)
         self._ids = itertools.count(1)
         self.turns = Turns(name)
-        self._strayed = _once(lambda text: events.publish(Notice(server=name, text=pollution(text, safe), aside=True)))
+        self._tell_pollution = _once(lambda text: events.publish(Notice(server=name, text=pollution(text, safe), aside=True)))
         self._opening: anyio.CancelScope | None = None
 
     # -- what others may ask ------------------------------------------------------------------------------------------
@@ -243,6 +243,8 @@ class Connection:
                     self.seconds = ready_at - started
                     self.listing, self.remembered = listing, False
                     self.standing.connected()
+                    for text in self.diagnostics.stray()[:1]:
+                        self._tell_pollution(text)
                     _tell(self.name, self.on_listing)
                     stay = partial(self._refresh.during, engine, self._stop, held=lambda: self.listing, took=self._took)
                     ended = await while_it_speaks(stay, engine, self.turns, self.diagnostics, lambda: self.config.ping_interval)
@@ -276,6 +278,11 @@ class Connection:
         elif method == "notifications/message":
             for said in self.chatter.heard(params):
                 self._events.publish(said)
+
+    def _strayed(self, text: str) -> None:
+        """Of one that does not start, its error says so."""
+        if self._engine is not None:
+            self._tell_pollution(text)
 
     def _failed(self, failure: BaseException | None, *, timed_out: bool) -> None:
         error = explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self.safe)
