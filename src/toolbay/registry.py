@@ -175,7 +175,7 @@ class Registry:
         quick = not heavy(arguments, LIGHT_SCHEMA) if validator is None else validator.quick(arguments)
         repaired, problems = _judged(validator, tool, arguments) if quick else await aside(_judged, validator, tool, arguments)
         if isinstance(repaired, str) or problems:
-            return _bad(tool, problems)
+            return _bad(tool, problems, () if isinstance(repaired, str) else tuple(repaired))
         told = CallContext(call_id=context.call_id, on_progress=report.progressed, by_hand=context.by_hand, on_sent=report.leaving)
         return await self._way(Invocation(tool=tool, arguments=repaired, context=told))
 
@@ -311,9 +311,12 @@ def _unknown(snapshot: Snapshot, name: str, missing: str | None) -> ToolResult:
     return _failed(said, Outcome.NOT_EXECUTED)
 
 
-def _bad(tool: Tool, problems: Sequence[str]) -> ToolResult:
-    """RUN-3: what does not fit, and what would."""
+def _bad(tool: Tool, problems: Sequence[str], given: Sequence[str] = ()) -> ToolResult:
+    """RUN-3: what does not fit, and what would. A name that is `given` and not known is told too: it is often what was meant."""
     lines = [f"{tool.name} was not called, because its arguments do not fit:", *(f"- {problem}" for problem in problems)]
+    properties = cast("object", tool.input_schema.get("properties"))
+    if isinstance(properties, dict) and not tool.input_schema.keys() & {"additionalProperties", "patternProperties"}:
+        lines += [f"- {line(name, 100)}: is no parameter of it" for name in given[:SHOWN] if name not in properties]
     lines.append(f"Its parameters: {parameters(tool.parameters if tool.renamed else tool.input_schema)}.")
     return _failed("\n".join(lines), Outcome.NOT_EXECUTED)
 

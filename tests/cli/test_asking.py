@@ -176,6 +176,21 @@ def test_a_model_that_cannot_be_used_is_told_before_servers_have_started(tmp_pat
     assert "Traceback" not in done.stderr
 
 
+def test_a_run_that_is_stopped_in_a_call_says_so_in_json(tmp_path: Path, configure: Configure) -> None:
+    """CAL-3, CLI: the call's outcome is unknown, and a person is told what that means."""
+    journal = tmp_path / "journal"
+    configure(raw=servers.raw("--hang", "tools/call", "--journal", journal))
+    with OpenAIServer([Say(calls=[("c1", "mcp_raw_echo", '{"text": "x"}')])]) as server:
+        program = started("run", "go", "--json", cwd=tmp_path, env=model(server))
+        wait_until(lambda: journal.exists() and "tools/call" in journal.read_text(), "the call", PATIENCE)
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=PATIENCE)
+    told = json.loads(out)
+    assert (program.returncode, told["stopped"], told["steps"]) == (130, "cancelled", 1)
+    assert [(call["tool"], call["outcome"]) for call in told["calls"]] == [("mcp_raw_echo", "unknown")]
+    assert "← error (it may have taken effect)" in err
+
+
 def test_options_that_cannot_be_right_are_told_before_any_server_is_started(tmp_path: Path, configure: Configure) -> None:
     """CLI: a model or a session whose name can be none."""
     journal = tmp_path / "journal"

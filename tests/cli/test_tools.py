@@ -345,6 +345,14 @@ def test_a_call_that_is_stopped_under_way_may_have_run_and_that_is_said(
     assert "blindly" not in out + err
 
 
+def test_an_argument_that_is_not_known_is_named(tmp_path: Path, configure: Configure) -> None:
+    """RUN-3, CLI: beside the one that is missing."""
+    configure(time=servers.time())
+    done = toolbay("call", "time.get_current_time", "tz=Asia/Tokyo", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "- tz: is no parameter of it" in done.stderr
+
+
 def test_a_tool_is_not_waited_for_where_only_others_still_start(tmp_path: Path, configure: Configure) -> None:
     """CLI, TRA-2: a raw name is called once a server that is up has it; a server that is not configured is nobody's to wait for."""
     configure(raw=servers.raw("--tools", "speak"), hang={**servers.raw("--hang", "initialize"), "startupTimeout": 600})

@@ -100,8 +100,13 @@ async def _run(invoked: Invocation, question: str, *, session: str | None, as_js
             is_offline = app.model_name == OFFLINE
             view = CallsView(terminal, session=conversation.id, answer=not (as_json or is_offline), stop=scope.cancel)
             with app.events.listen(view):
-                async with moving(terminal, lambda: view.status):
-                    turn = await runner.run(conversation, question)
+                try:
+                    async with moving(terminal, lambda: view.status):
+                        turn = await runner.run(conversation, question)
+                except anyio.get_cancelled_exc_class():
+                    if as_json and not scope.cancel_called:
+                        terminal.json(_report(app, view, _stopped(view), conversation.id))
+                    raise
             view.check()
             terminal.end_line()
             if as_json:
@@ -140,6 +145,14 @@ def _tell_end(terminal: Terminal, turn: Turn, conversation: KeptConversation) ->
         terminal.warn("! this turn met its limit (agent.maxSteps, agent.maxSeconds)", YELLOW)
     if conversation.is_kept and (terminal.live or terminal.verbosity > 0):
         terminal.say(f"(to go on: toolbay run --session {conversation.id} ...)", DIM)
+
+
+def _stopped(view: CallsView) -> Turn:
+    """The turn that a person stopped: what its calls came to is known, an answer there is none."""
+    from toolbay.agent.runner import Turn  # noqa: PLC0415
+    from toolbay.types import Usage  # noqa: PLC0415
+
+    return Turn(text="", steps=view.steps, stopped="cancelled", usage=Usage(), messages=(), error="The run was stopped.")
 
 
 def _report(app: App, view: CallsView, turn: Turn, session: str) -> dict[str, Any]:

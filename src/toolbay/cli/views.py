@@ -23,6 +23,7 @@ from toolbay.events import (
     ServerChanged,
     ServerLog,
     TextArrived,
+    TurnFinished,
 )
 from toolbay.types import Outcome, Progress
 from toolbay.upstream.launch import SEARCHED
@@ -223,6 +224,8 @@ class CallsView:
         self.text = ""
         """All that was streamed."""
         self.calls: list[CallFinished] = []
+        self.steps = 0
+        """Of the turn, once it is over."""
         self._broken = False
 
     @property
@@ -276,6 +279,8 @@ class CallsView:
                     self._finished(event)
             case ServerLog():
                 self._log(event)
+            case TurnFinished() if not self._session or event.session == self._session:
+                self.steps = event.steps
             case _:
                 pass
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from toolbay.agent.offline.values import Param
-from toolbay.types import Message, Tool
+from toolbay.types import Message, Tool, for_people
 
 NOTE = (
     "(I am Toolbay's built-in offline matcher, no language model: I pick tools by their words; "
@@ -27,7 +27,7 @@ def results(answered: Sequence[Message], tools: dict[str, Tool]) -> str:
     for message in answered:
         named = label(tools.get(message.name), message.name)
         if message.is_error:
-            shown.append(f"{named} did not work: {_trimmed(message.text) or 'it gave no reason.'}")
+            shown.append(f"{named} did not work: {_trimmed(for_people(message.text)) or 'it gave no reason.'}")
             continue
         text = _plain(message.text) or "(no output)"
         shown.append(f"{named}:\n{text}" if len(answered) > 1 else text)
