@@ -146,7 +146,7 @@ def test_a_state_in_words_says_when_the_next_attempt_is() -> None:
     assert standing("ready", None) == "ready"
     assert standing("needs_auth", None) == "needs auth"
     assert standing("waiting", 3.2) == "waiting, next try in 4 s"
-    assert re.fullmatch(r"paused until \d\d:\d\d:\d\d", standing("paused", 60.0))
+    assert re.fullmatch(r"paused until \d\d:\d\d:\d\d, then tried once more", standing("paused", 60.0))
 
 
 @given(st.text())

@@ -94,7 +94,7 @@ class ServersView:
             self._down[server] = state
             reason = self._new_reason(server, name, error or state.replace("_", " "))
             if state == "paused":
-                self._terminal.say(f"! {name} {standing(state, retry_in)}, then tried once more{f': {reason}' if reason else ''}", YELLOW)
+                self._terminal.say(f"! {name} {standing(state, retry_in)}{f': {reason}' if reason else ''}", YELLOW)
             elif state == "waiting" and server in self._ready:
                 again = f"next try{_in(retry_in)}" if retry_in else "it is started again"
                 self._terminal.say(f"! {reason or f'{name} went away again'}; {again}", YELLOW)
@@ -190,11 +190,11 @@ def what_changed(done: Change) -> str:
 
 
 def standing(state: str, retry_in: float | None) -> str:
-    """A server's state in words: `ready`, `waiting, next try in 4 s`, `paused until 14:03:22`."""
+    """A server's state in words: `ready`, `waiting, next try in 4 s`, `paused until 14:03:22, then tried once more`."""
     if retry_in is None:
         return state.replace("_", " ")
     if state == "paused":
-        return f"paused until {time.strftime('%H:%M:%S', time.localtime(time.time() + retry_in))}"
+        return f"paused until {time.strftime('%H:%M:%S', time.localtime(time.time() + retry_in))}, then tried once more"
     return f"{state}, next try{_in(retry_in)}"
 
 
