@@ -244,8 +244,8 @@ def _no_tool(app: App, name: str, likely: Collection[str]) -> CommandFailed:
     said = f"There is no tool {name}{f', and no server {other} (there are {names})' if other else ''}"
     near = app.registry.snapshot.nearest(name)
     said += f": did you mean {_as_typed(name, app.registry.tools[near])}?" if near else "; toolbay tools lists what there is."
-    absent_too = [server for server, status in app.servers.items() if status.state != "ready"]
-    return CommandFailed(said + (f" What {', '.join(absent_too)} would offer is not known: not ready." if absent_too else ""))
+    unknown = [server for server, status in app.servers.items() if status.state != "ready" and not status.remembered]
+    return CommandFailed(said + (f" What these would offer is not known, since they are not up: {', '.join(unknown)}." if unknown else ""))
 
 
 def _is_named(name: str, server: str, subject: Subject) -> bool:
