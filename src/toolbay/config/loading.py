@@ -35,8 +35,8 @@ def load(path: Path | None = None, *, environ: Mapping[str, str] | None = None, 
     try:
         data = reading.read(chosen)
     except FileNotFoundError:
-        said = "It was named on the command line or in code" if path is not None else "TOOLBAY_CONFIG names it"
-        raise ConfigError(f"The configuration {chosen} does not exist. {said}: create it, or name another.") from None
+        said = "" if path is not None else ", which TOOLBAY_CONFIG names,"
+        raise ConfigError(f"The configuration {chosen}{said} does not exist: create it, or name another.") from None
     except OSError as error:
         raise ConfigError(f"The configuration {chosen} cannot be read ({error.strerror}): check what it is and its permissions.") from None
     source = syntax.decode(data, chosen)
