@@ -287,7 +287,7 @@ def test_why_nothing_starts_is_said_once(tmp_path: Path, configure: Configure) -
     configure(banner=servers.stdio(sys.executable, "-IS", "-c", "print('Welcome to my weather')"))
     done = toolbay("test", "banner", cwd=tmp_path)
     assert (done.stdout + done.stderr).count("Welcome to my weather") == 1
-    assert "must log to stderr" in done.stderr
+    assert "must log to stderr; check `command`, `args` and `env` (toolbay" in done.stderr, "to its end"
 
 
 def test_a_launcher_without_a_package_is_not_added(tmp_path: Path) -> None:

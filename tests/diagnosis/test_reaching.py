@@ -240,6 +240,13 @@ async def test_an_error_says_whose_it_is(status: str, header: str, why: str, men
     assert finding.shown == ("no weather today",)
 
 
+async def test_what_knows_no_post_is_no_endpoint() -> None:
+    """TRA-3: 501 says so of the address, other than an error of the server."""
+    finding = the_error(await answered(answer(b"", "Content-Type: text/html", status="501 Unsupported method")))
+    assert "is no MCP endpoint" in finding.what
+    assert "server's own log" not in finding.mend
+
+
 async def test_a_server_that_takes_a_connection_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """TRA-3: silence is told from a refusal, and bounded."""
     monkeypatch.setattr(reaching, "ANSWER_SECONDS", 1.0)

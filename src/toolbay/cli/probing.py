@@ -56,7 +56,7 @@ async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
     config = config.model_copy(update={"tools": tried})
     if not as_json:
         terminal.write(f"{name}: {server.type} {one_line(_redact.url(server.url) if server.url else server.command)}")
-    async with opened(invoked, Opening(only={name}, asides=True), config) as app:
+    async with opened(invoked, Opening(only={name}, asides=True, whole=True), config) as app:
         status = app.servers[name]
         tools = [tool.wire_name for tool in app.registry.tools.values() if tool.server == name and tool.kind == "tool"]
         quarantine = app.fleet.quarantine

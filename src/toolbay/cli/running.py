@@ -38,6 +38,8 @@ class Opening:
     chatty: bool = False
     asides: bool = False
     """Whether it is told which tools are left out, and why."""
+    whole: bool = False
+    """Whether it is told to the end why a server failed."""
     warm: bool = False
     """Whether tools count that are known from the last run, whose servers are not up yet."""
     model: bool = False
@@ -66,6 +68,7 @@ async def opened(invocation: Invocation, opening: Opening, config: Config | None
         terminal,
         chatty=opening.chatty or terminal.verbosity > 0,
         asides=opening.asides or terminal.verbosity > 0,
+        whole=opening.whole,
         offered=lambda server: _offered(app, server),
     )
     with app.events.listen(view):

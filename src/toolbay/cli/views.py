@@ -61,15 +61,25 @@ class ServersView:
     After that only what changes for a person: that it is left alone for a while, given up, or back. No reason is told twice.
     """
 
-    def __init__(self, terminal: Terminal, *, chatty: bool, asides: bool = True, offered: Callable[[str], int] | None = None) -> None:
+    def __init__(
+        self,
+        terminal: Terminal,
+        *,
+        chatty: bool,
+        asides: bool = True,
+        whole: bool = False,
+        offered: Callable[[str], int] | None = None,
+    ) -> None:
         """`chatty`: tell of each server that becomes ready. `asides`: tell which of its tools are left out, and why.
 
+        `whole`: tell why a server failed to the end, however long that is.
         `offered`: how many of a server's tools are not kept back, as those are that are not as they were pinned.
         """
         self._offered = offered
         self._terminal = terminal
         self._chatty = chatty
         self._asides = asides
+        self._whole = whole
         self._down: dict[str, str] = {}
         self._reasons: dict[str, set[str]] = {}
         self._ready: set[str] = set()
@@ -110,7 +120,7 @@ class ServersView:
         if kind in told:
             return ""
         told.add(kind)
-        return one_line(said, _LINE)
+        return one_line(said, 0 if self._whole else _LINE)
 
     def unfinished(self, servers: Mapping[str, Status]) -> None:
         """Tell what no event told: servers that failed before anybody listened, and those that still start."""

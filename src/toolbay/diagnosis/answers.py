@@ -48,8 +48,8 @@ class Answer:
 
     @property
     def failing(self) -> bool:
-        """Whether it is an error that says nothing about the address: of the server, or about the request."""
-        return self.status >= 500 or self.status in (400, 408, 409, 413, 415, 422, 429)
+        """Whether it is an error that says nothing about the address: of the server, or about the request. 501: it knows no POST."""
+        return (self.status >= 500 and self.status != 501) or self.status in (400, 408, 409, 413, 415, 422, 429)
 
 
 def tell_silence(config: ServerConfig, walked: Walk, answer: Answer, notes: Notes) -> None:

@@ -123,7 +123,7 @@ class Child:
         """How it ended, for people: the exit code or signal, and the line of stderr that tells most."""
         code = self.returncode
         if self.exceeded is not None:
-            return f"was ended: {self.exceeded[0]}; {self.exceeded[1]}"
+            return f"its program was ended: {self.exceeded[0]}; {self.exceeded[1]}"
         if code is None:
             how = "its program closed its output"
         elif code < 0:
