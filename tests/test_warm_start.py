@@ -17,12 +17,12 @@ from support import servers
 from support.connections import BOUND, Heard, raw
 from support.openai_server import OpenAIServer, Say
 from support.processes import eventually, wait_until
-from toolbay import App
+from toolbay import Answer, App
 from toolbay.agent.instructions import composed
 from toolbay.errors import ConfigError
-from toolbay.events import ToolsChanged
+from toolbay.events import ServerChanged, ToolsChanged
 from toolbay.lock import FILE_NAME
-from toolbay.testing import FakeModel, MemoryServer, in_memory
+from toolbay.testing import Approving, Deny, FakeModel, MemoryServer, in_memory
 from toolbay.types import ModelRequest, Outcome, Reply, ToolCall, ToolResult
 
 pytestmark = pytest.mark.anyio
@@ -422,3 +422,101 @@ async def test_what_is_remembered_is_judged_by_the_lock_as_what_is_listed(tmp_pa
         gate.open("--tools", "echo,note", "--definitions", definitions, "--effects", effects)
     assert "has changed since it was pinned" in results[0].text
     assert not effects.exists()
+
+
+# -- what a trusted server said of its tools --------------------------------------------------------------------------
+
+WRITES = {"annotations": {"readOnlyHint": False}}
+
+
+@pytest.mark.parametrize("answer", [Answer.ONCE, Answer.NO, None])
+async def test_attack_02_a_tool_that_only_read_in_the_last_run_is_asked_about_if_it_writes_now(
+    tmp_path: Path, gate: Gate, answer: Answer | None
+) -> None:
+    """LIF-6, RUN-7, SEC-2: a memory exempts from nothing; the person is asked, and without one the server is not called."""
+    path, effects, definitions = written(tmp_path, gate.entry, trusted=True, approval="writes"), tmp_path / "effects", tmp_path / "defs"
+    await run_once(path, gate)
+    definitions.write_text(json.dumps({"echo": WRITES}))
+    approver = Approving(answer) if answer is not None else None
+    results: list[ToolResult] = []
+    async with running(path, approver=approver) as (app, _), anyio.create_task_group() as group:
+        assert app.registry.tools[ECHO].hints.read_only
+        assert app.servers["slow"].remembered
+
+        async def call() -> None:
+            results.append(await called(app, ECHO, text="x"))
+
+        group.start_soon(call)
+        await anyio.wait_all_tasks_blocked()
+        gate.open("--definitions", definitions, "--effects", effects)
+    (result,) = results
+    assert effects.exists() == (answer is Answer.ONCE), result.text
+    if answer is Answer.ONCE:
+        assert result.text == "x"
+    else:
+        assert (result.is_error, result.outcome) == (True, Outcome.NOT_EXECUTED)
+        assert "approval" in result.text
+    if approver is not None:
+        assert [(request.tool, request.reason) for request in approver.asked] == [("echo", "it may change something")]
+
+
+async def test_a_tool_that_still_only_reads_is_not_asked_about(tmp_path: Path, gate: Gate) -> None:
+    """LIF-6, RUN-7: the wait costs nobody a question."""
+    path = written(tmp_path, gate.entry, trusted=True, approval="writes")
+    await run_once(path, gate)
+    results: list[ToolResult] = []
+    async with running(path, approver=Deny()) as (app, _), anyio.create_task_group() as group:
+
+        async def call() -> None:
+            results.append(await called(app, ECHO, text="read"))
+
+        group.start_soon(call)
+        await anyio.wait_all_tasks_blocked()
+        gate.open()
+    assert [result.text for result in results] == ["read"]
+
+
+async def test_a_call_that_nobody_was_asked_about_fails_by_itself_if_its_server_does_not_come_up(tmp_path: Path, gate: Gate) -> None:
+    """LIF-6, RUN-7: the wait ends with the start."""
+    path = written(tmp_path, gate.entry, trusted=True, approval="writes", restart={"enabled": False})
+    await run_once(path, gate)
+    gate.open("--exit-at-start", "9")
+    async with running(path, approver=Deny()) as (app, _):
+        result = await called(app, ECHO, text="x")
+    assert (result.is_error, result.outcome) == (True, Outcome.NOT_EXECUTED)
+    assert "code 9" in result.text or "There is no tool" in result.text
+
+
+@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("word", [{"readOnlyHint": True}, {"idempotentHint": True}])
+async def test_attack_02_a_call_whose_tool_says_no_more_that_it_is_harmless_is_not_repeated(
+    tmp_path: Path, gate: Gate, word: dict[str, bool], *, warm: bool
+) -> None:
+    """CAL-3, SEC-2: the server acts and dies; brought back, it does not say any more what made a repetition safe."""
+    path, effects, definitions = written(tmp_path, gate.entry, trusted=True, approval="never"), tmp_path / "effects", tmp_path / "defs"
+    definitions.write_text(json.dumps({"note": {"annotations": word}}))
+    await run_once(path, gate, "--definitions", definitions)
+    deadly = ("--definitions", definitions, "--effects", effects, "--die-on", "note", "--die-once", tmp_path / "died")
+    results: list[ToolResult] = []
+    async with running(path, warm=warm) as (app, _), anyio.create_task_group() as group:
+        if not warm:
+            gate.open(*deadly)
+            await app.ready("slow")
+
+        async def call() -> None:
+            results.append(await called(app, "mcp_slow_note", text="x"))
+
+        def changed(event: object) -> None:
+            if isinstance(event, ServerChanged) and event.state == "waiting":
+                definitions.write_text("{}")
+
+        with app.events.listen(changed):
+            group.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            gate.open(*deadly)
+            with anyio.fail_after(BOUND):
+                while not results:
+                    await app.fleet._changed.wait()
+    (result,) = results
+    assert effects.read_text() == "note\n", result.text
+    assert (result.is_error, result.outcome) == (True, Outcome.UNKNOWN)

@@ -101,9 +101,9 @@ class App:
         self._chosen: Model | None = None
         self._secrets = config.secrets
         data = data_home(self._environ)
-        surroundings = Surroundings(config_of=self._config_of, tool_of=self._tool, mask=self._mask)
+        around = Surroundings(config_of=self._config_of, tool_of=self._tool, mask=self._mask, listed=lambda name: self.fleet.listed(name))  # noqa: PLW0108 - made below
         remembered = Remembered(data / "approvals.json")
-        approvals = Approvals(surroundings, events=self.events, approver=options.get("approver"), remembered=remembered)
+        approvals = Approvals(around, events=self.events, approver=options.get("approver"), remembered=remembered)
         self._journal = Journal(data / "journal", events=self.events, config_of=self._config_of)
         interceptors = (approvals, *options.get("interceptors", ()), self._journal)
         self.registry = Registry(events=self.events, interceptors=interceptors, mask=self._mask)

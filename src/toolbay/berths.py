@@ -112,6 +112,13 @@ class Berths:
             while name in self._coming:
                 await self._taken_over.wait()
 
+    async def listed(self, name: str) -> None:
+        """Wait while a server offers what it listed in an earlier run: until it is ready or has failed, or its `startupTimeout` is over."""
+        connection = self.serving.get(name)
+        if connection is not None and connection.remembered:
+            with anyio.move_on_after(connection.config.startup_timeout):
+                await connection.wait_settled()
+
     def _newest(self, name: str) -> Connection:
         return self._coming.get(name) or self.serving[name]
 

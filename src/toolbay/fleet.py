@@ -111,13 +111,13 @@ class Fleet:
         self._recollections = recollections
         self._recalled = Recalled()
         self._berths = Berths(self._made, on_change=self._publish)
+        self.listed = self._berths.listed
         self._invalid: dict[str, InvalidServer] = {}
         self._assembly = Assembly(artifacts)
         self._quarantine = Quarantine()
         self._freshness = Freshness()
         self._secrets: frozenset[str] = frozenset()
-        self._changed = anyio.Event()
-        self._applying = anyio.Lock()
+        self._changed, self._applying = anyio.Event(), anyio.Lock()
 
     async def __aenter__(self) -> Self:
         await self._berths.__aenter__()

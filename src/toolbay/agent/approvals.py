@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import partial
@@ -28,7 +28,7 @@ from toolbay.errors import ConfigError
 from toolbay.events import ApprovalAnswered, ApprovalAsked, Events, Notice
 from toolbay.lock import identity
 from toolbay.lock.definitions import digest
-from toolbay.types import LEAVE_IT, Invocation, Json, Kind, Next, Outcome, Tool, ToolResult
+from toolbay.types import LEAVE_IT, Hints, Invocation, Json, Kind, Next, Outcome, Tool, ToolResult
 from toolbay.upstream.naming import Key, wrapped
 
 PATIENCE = 300.0
@@ -109,13 +109,21 @@ def _approved(data: bytes | None) -> Json:
     return cast("Json", approved) if isinstance(approved, dict) else {}
 
 
+async def _at_once(_server: str) -> None:
+    """Nothing is offered from an earlier run."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What is true at a moment: a server's configuration, the tool that a name means, what must not be shown."""
+    """What is true at a moment: a server's configuration, the tool that a name means, what must not be shown.
+
+    `listed` waits, no longer than a start may take, while what a server offers is only what it listed in an earlier run.
+    """
 
     config_of: Callable[[str], ServerConfig | None]
     tool_of: Callable[[str], Tool | None]
     mask: Callable[[str], str] = str
+    listed: Callable[[str], Awaitable[None]] = _at_once
 
 
 class Approvals:
@@ -139,6 +147,8 @@ class Approvals:
         self._asking = anyio.Lock()
 
     async def __call__(self, invocation: Invocation, following: Next) -> ToolResult:
+        if not invocation.context.by_hand:
+            invocation = await self._as_it_is(invocation)
         tool = invocation.tool
         config = self._surroundings.config_of(tool.server)
         reason = needs(config, tool) if config is not None else ""
@@ -152,6 +162,18 @@ class Approvals:
                 if refusal:
                     return ToolResult(text=refusal, is_error=True, outcome=Outcome.NOT_EXECUTED)
         return await following(invocation)
+
+    async def _as_it_is(self, invocation: Invocation) -> Invocation:
+        """The call of the tool as its server lists it now, where what that says of the tool is all that keeps a person from being asked."""
+        tool = invocation.tool
+        config = self._surroundings.config_of(tool.server)
+        if config is None or not tool.hints.read_only or needs(config, tool) or not needs(config, replace(tool, hints=Hints())):
+            return invocation
+        await self._surroundings.listed(tool.server)
+        now = self._surroundings.tool_of(tool.name)
+        if now is None or now is tool or (now.server, now.kind, now.wire_name) != (tool.server, tool.kind, tool.wire_name):
+            return invocation  # what is gone, or has another name, is refused where it is sent
+        return replace(invocation, tool=now)
 
     async def _ask(self, invocation: Invocation, key: str, reason: str) -> str:
         """Why the call may not be made; empty where a person said yes."""

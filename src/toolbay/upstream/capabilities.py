@@ -20,7 +20,7 @@ from toolbay._redact import redacted
 from toolbay._text import clean, line
 from toolbay._weight import aside, heavy
 from toolbay.config.models import ServerConfig
-from toolbay.errors import Busy, CallError, CallTimeout, ConnectionFailed, ConnectionLost, ServerError
+from toolbay.errors import BadCall, Busy, CallError, CallTimeout, ConnectionFailed, ConnectionLost, ServerError
 from toolbay.types import (
     MAY_HAVE_RUN,
     ArtifactStore,
@@ -212,6 +212,7 @@ class ToolInvocation:
         promised = item.get("outputSchema")
         self._output_schema: Json | None = cast("Json", promised) if isinstance(promised, dict) else None
         self._promises_much = heavy(self._output_schema, _LIGHT_SCHEMA)
+        self._kept_in: Listing | None = None
         self.hints = _hints(as_object(item.get("annotations")))
 
     async def __call__(self, given: Json, context: CallContext) -> ToolResult:
@@ -219,12 +220,13 @@ class ToolInvocation:
         seconds = config.tool_timeouts.get(self._name, config.tool_timeout)
         if self._repeat is None or self._repeat[0] is not config:
             self._repeat = (config, repeat_of(config, self._key, self.hints))
+        params: Json = {"name": self._name, "arguments": given, "_meta": {IDEMPOTENCY_KEY: f"{_RUN}-{next(_CALLS)}"}}
         try:
             result = await self._connection.request(
                 "tools/call",
-                {"name": self._name, "arguments": given, "_meta": {IDEMPOTENCY_KEY: f"{_RUN}-{next(_CALLS)}"}},
+                params,
                 budget=Budget(timeout=seconds, ceiling=max(config.max_timeout, seconds)),
-                subject=("tools", self._name),
+                admit=partial(self._admit, params),
                 repeat=self._repeat[1],
                 on_progress=context.on_progress,
                 on_sent=context.on_sent,
@@ -234,6 +236,25 @@ class ToolInvocation:
         much = self._promises_much or heavy(result)
         rendered = await aside(self._rendered, result) if much else self._rendered(result)
         return await render.settle(rendered, self._store, budget=self._budget, safe=self._connection.safe)
+
+    def _admit(self, params: Json) -> None:
+        """Before each attempt: what a trusted server said of the tool may be why nobody was asked, or why it is repeated. It must hold.
+
+        Raises:
+            BadCall: it must not be sent, as the server is now.
+        """
+        connection = self._connection
+        connection.admit(("tools", self._name), params)
+        listing = connection.listing
+        if listing is None or listing is self._kept_in or not connection.config.trusted:
+            return
+        now = next((_hints(as_object(item.get("annotations"))) for item in listing.tools if item["name"] == self._name), self.hints)
+        if _promise(now) < _promise(self.hints):
+            said = "that it only reads" if self.hints.read_only else "that it may be repeated"
+            raise BadCall(
+                f"it was not sent: {connection.name} said {said} when it was chosen, and does not any more; call it anew if it is wanted"
+            )
+        self._kept_in = listing
 
     def _rendered(self, result: Json) -> render.Rendered:
         return render.tool_result(result, output_problems=self._departures(result), safe=self._connection.safe)
@@ -276,12 +297,13 @@ async def read_resource(
     Raises:
         CallError, ConnectionLost, ConnectionFailed: with a sentence for people.
     """
+    params: Json = {"uri": uri}
     try:
         result = await connection.request(
             "resources/read",
-            {"uri": uri},
+            params,
             budget=_reading(connection),
-            subject=subject or ("resources", uri),
+            admit=partial(connection.admit, subject or ("resources", uri), params),
             repeat=Repeat.ALL,
             on_sent=on_sent,
         )
@@ -299,13 +321,18 @@ async def get_prompt(
     Raises:
         CallError, ConnectionLost, ConnectionFailed: with a sentence for people.
     """
-    params = {
+    params: Json = {
         "name": name,
         "arguments": {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in given.items()},
     }
     try:
         result = await connection.request(
-            "prompts/get", params, budget=_reading(connection), subject=("prompts", name), repeat=Repeat.ALL, on_sent=on_sent
+            "prompts/get",
+            params,
+            budget=_reading(connection),
+            admit=partial(connection.admit, ("prompts", name), params),
+            repeat=Repeat.ALL,
+            on_sent=on_sent,
         )
     except (CallError, ConnectionLost, ConnectionFailed) as error:
         raise _told(error, f"the prompt {line(name, 200)!r}", connection) from error
@@ -351,6 +378,11 @@ def _within_limit(head: str, reason: str, ending: str) -> str:
     """One error of bounded length; what is cut is the reason, never what follows from it."""
     left = ERROR_LIMIT - len(head) - len(ending) - 4
     return f"{head}: {line(reason, max(left, 40)).rstrip('.')}. {ending}".rstrip()
+
+
+def _promise(hints: Hints) -> int:
+    """How harmless a tool is by its hints: 2 where it only reads, 1 where a second call changes nothing more."""
+    return 2 if hints.read_only else int(hints.idempotent)
 
 
 def _hints(annotations: Json) -> Hints:

@@ -70,8 +70,7 @@ class Connection:
         self.on_change: Callable[[], None] = lambda: None
         """Called when `state` has changed; as above."""
         self.admit: Callable[[Subject | None, Json], None] = lambda _subject, _params: None
-        """Asked right before a capability (None: none) is used with these parameters; raises `BadCall` where that must not be, as
-        the server is now."""
+        """Whether a capability (None: none) may be used with these parameters, as the server is now; raises `BadCall` where not."""
         self.info = ServerInfo()
         """What the server said of itself when it was last ready."""
         self.diagnostics = Diagnostics()
@@ -133,7 +132,7 @@ class Connection:
         params: Json,
         *,
         budget: Budget,
-        subject: Subject | None = None,
+        admit: Callable[[], None] = lambda: None,
         repeat: Repeat = Repeat.NOT_RUN,
         on_progress: Callable[[Progress], None] | None = None,
         on_sent: Callable[[], None] | None = None,
@@ -142,6 +141,7 @@ class Connection:
 
         At most once: it is sent again only as far as `repeat` goes, and at most one more time (CAL-3). All attempts
         share one deadline, the budget's: whoever waited for the server, or lost an attempt, gets what is left of `timeout`.
+        `admit` is asked right before each attempt, when the server is there and its lists are read.
 
         Raises:
             ConnectionFailed: the server is not there, and the next attempt to bring it back, if any, lies past the deadline.
@@ -152,7 +152,7 @@ class Connection:
 
         async def ready(deadline: float) -> Engine:
             engine = await self._ready(deadline)
-            self.admit(subject, params)
+            admit()
             return engine
 
         async def send(engine: Engine, left: Budget) -> Json:
