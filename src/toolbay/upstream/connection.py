@@ -82,13 +82,12 @@ class Connection:
         self.safe = safe
         """Text without the secrets that there are at that moment."""
         self._engine: Engine | None = None
-        self._stop, self._closed = anyio.Event(), anyio.Event()
-        self._again = anyio.Event()
+        self._stop, self._closed, self._again = anyio.Event(), anyio.Event(), anyio.Event()
         self.chatter = Chatter(name, self.safe)
         self._refresh = Refresh(name, self.safe)
         self._ids = itertools.count(1)
         self.turns = Turns(name)
-        self._tell_pollution = _once(lambda text: events.publish(Notice(server=name, text=pollution(text, safe), aside=True)))
+        self._strayed = _once(partial(_tell_pollution, name, events, safe), when=lambda: self._engine is not None)
         self._opening: anyio.CancelScope | None = None
 
     # -- what others may ask ------------------------------------------------------------------------------------------
@@ -243,8 +242,7 @@ class Connection:
                     self.seconds = ready_at - started
                     self.listing, self.remembered = listing, False
                     self.standing.connected()
-                    for text in self.diagnostics.stray()[:1]:
-                        self._tell_pollution(text)
+                    self._strayed("".join(self.diagnostics.stray()[:1]))
                     _tell(self.name, self.on_listing)
                     stay = partial(self._refresh.during, engine, self._stop, held=lambda: self.listing, took=self._took)
                     ended = await while_it_speaks(stay, engine, self.turns, self.diagnostics, lambda: self.config.ping_interval)
@@ -279,11 +277,6 @@ class Connection:
             for said in self.chatter.heard(params):
                 self._events.publish(said)
 
-    def _strayed(self, text: str) -> None:
-        """Of one that does not start, its error says so."""
-        if self._engine is not None:
-            self._tell_pollution(text)
-
     def _failed(self, failure: BaseException | None, *, timed_out: bool) -> None:
         error = explain(self.name, self.config, failure, self.diagnostics, timed_out=timed_out, safe=self.safe)
         self.standing.failed(error, self.config.restart)
@@ -303,12 +296,17 @@ async def _as_it_is(_listing: Listing) -> None:
     """Nothing is prepared."""
 
 
-def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """`tell` for the first time that it is called, and nothing from then on."""
+def _tell_pollution(name: str, events: Events, safe: Callable[[str], str], text: str) -> None:
+    """Of a server that works; of one that does not start its error says so."""
+    events.publish(Notice(server=name, text=pollution(text, safe), aside=True))
+
+
+def _once(tell: Callable[[str], None], *, when: Callable[[], bool]) -> Callable[[str], None]:
+    """`tell` for the first time that it is called with a text while `when` is so, and nothing from then on."""
     remaining = [tell]
 
     def told(text: str) -> None:
-        if remaining:
+        if text and remaining and when():
             remaining.pop()(text)
 
     return told
