@@ -312,3 +312,12 @@ def test_resume_alone_lists_and_exit_leaves(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "my first words" in done.stdout
     assert "The model is" not in done.stdout
+
+
+def test_what_the_offline_matcher_says_of_itself_is_said_once(tmp_path: Path) -> None:
+    """RUN-5, CLI: on stderr, after the first answer of a chat, and not after each."""
+    done = toolbay("chat", "--model", "offline", cwd=tmp_path, given="hello\nhelp\n")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) >= 2
+    assert "no language model" not in done.stdout
+    assert done.stderr.count("no language model") == 1
