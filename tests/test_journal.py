@@ -259,7 +259,7 @@ async def test_a_journal_that_cannot_be_written_costs_a_line_in_the_log(tmp_path
 
 
 async def test_a_killed_run_is_told_to_the_next_ones_people_and_model_and_then_to_nobody(tmp_path: Path) -> None:
-    """CAL-3: SIGKILL in the middle of a call that has taken effect; the next run's model and command line are told, once."""
+    """CAL-3: SIGKILL in the middle of a call that has taken effect; the next run's model and (quiet) command line are told, once."""
     effects, config = tmp_path / "effects", tmp_path / "toolbay.json"
     entry = raw("--effects", effects, "--no-reply", "note")
     config.write_text(json.dumps({"mcpServers": {"s": entry}}))
@@ -276,7 +276,7 @@ async def test_a_killed_run_is_told_to_the_next_ones_people_and_model_and_then_t
     assert b"secret words" not in left.read_bytes()
 
     command = [sys.executable, "-m", "toolbay", "--config", str(config), "tools"]
-    looked = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    looked = subprocess.run([*command, "-q"], env=environ, capture_output=True, text=True, timeout=60, check=True)
     assert "s: an earlier run ended while mcp_s_note was under way" in looked.stderr
     again = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
     assert "earlier run" not in again.stderr, "people were told"

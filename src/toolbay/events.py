@@ -22,7 +22,7 @@ from toolbay.types import Outcome, Progress
 
 _log = logging.getLogger("toolbay.events")
 
-About: TypeAlias = Literal["", "definition", "selection", "pin"]
+About: TypeAlias = Literal["", "definition", "selection", "pin", "unfinished"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +103,8 @@ class Notice(Event):
     text: str
     aside: bool = False
     about: About = ""
-    """A definition that a server lists, an entry of an allow-list that names nothing, what is not as it was pinned, or else."""
+    """A definition that a server lists, an entry of an allow-list that names nothing, what is not as it was pinned, a call that an
+    earlier run left unfinished, or else."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

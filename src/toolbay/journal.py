@@ -117,9 +117,10 @@ class Journal:
             told = (
                 f"an earlier run ended while {call.tool} was under way ({call.when}): it may have taken effect; check before repeating it"
             )
-            self._events.publish(Notice(server=call.server, text=told))
+            self._events.publish(Notice(server=call.server, text=told, about="unfinished"))
         if len(new) > SHOWN:
-            self._events.publish(Notice(server="", text=f"and {len(new) - SHOWN} more calls were under way when an earlier run ended"))
+            more = f"and {len(new) - SHOWN} more calls were under way when an earlier run ended"
+            self._events.publish(Notice(server="", text=more, about="unfinished"))
         for found in self._found:
             with suppress(OSError):
                 found.file.write(b'\n{"told":true}\n')  # what is before may be half a line

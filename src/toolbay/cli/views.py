@@ -88,7 +88,9 @@ class ServersView:
         if isinstance(event, ServerChanged):
             self.tell(event.server, event.state, event.error, tools=event.tools, seconds=event.seconds, retry_in=event.retry_in)
         elif isinstance(event, Notice) and (self._asides or not event.aside):
-            self._terminal.say(f"! {event.server}: {event.text}" if event.server else f"! {event.text}", YELLOW)
+            # What may have taken effect is told once, so quiet does not hide it.
+            tell = self._terminal.warn if event.about == "unfinished" else self._terminal.say
+            tell(f"! {event.server}: {event.text}" if event.server else f"! {event.text}", YELLOW)
 
     def tell(self, server: str, state: str, error: str, *, tools: int = 0, seconds: float = 0.0, retry_in: float | None = None) -> None:
         """A server's state, unless it says no more than what was told of it last."""
