@@ -460,6 +460,31 @@ async def test_attack_02_a_tool_that_only_read_in_the_last_run_is_asked_about_if
         assert [(request.tool, request.reason) for request in approver.asked] == [("echo", "it may change something")]
 
 
+async def test_attack_02_a_tool_that_only_read_before_its_server_died_is_asked_about_if_it_writes_now(tmp_path: Path, gate: Gate) -> None:
+    """LIF-2, RUN-7, SEC-2: the same for a server that is brought back."""
+    path, effects, definitions = written(tmp_path, gate.entry, trusted=True, approval="writes"), tmp_path / "effects", tmp_path / "defs"
+    gate.open("--die-on", "note")
+    definitions.write_text(json.dumps({"echo": WRITES}))
+    approver, results = Deny(), list[ToolResult]()
+    async with running(path, approver=approver) as (app, _), anyio.create_task_group() as group:
+        await app.ready("slow")
+        gate.close()
+        gate.knocked.unlink()
+        with anyio.fail_after(BOUND):
+            assert (await app.call("mcp_slow_note", {}, by_hand=True)).is_error
+        await eventually(gate.knocked.exists, "the next start", PATIENCE)
+
+        async def call() -> None:
+            results.append(await called(app, ECHO, text="x"))
+
+        group.start_soon(call)
+        await anyio.wait_all_tasks_blocked()
+        gate.open("--definitions", definitions, "--effects", effects)
+    assert [request.tool for request in approver.asked] == ["echo"]
+    assert not effects.exists()
+    assert "approval" in results[0].text
+
+
 async def test_a_tool_that_still_only_reads_is_not_asked_about(tmp_path: Path, gate: Gate) -> None:
     """LIF-6, RUN-7: the wait costs nobody a question."""
     path = written(tmp_path, gate.entry, trusted=True, approval="writes")

@@ -113,9 +113,9 @@ class Berths:
                 await self._taken_over.wait()
 
     async def listed(self, name: str) -> None:
-        """Wait while a server offers what it listed in an earlier run: until it is ready or has failed, or its `startupTimeout` is over."""
+        """Wait while what a server offers is not what it lists now: until it is ready or has failed, or its `startupTimeout` is over."""
         connection = self.serving.get(name)
-        if connection is not None and connection.remembered:
+        if connection is not None:
             with anyio.move_on_after(connection.config.startup_timeout):
                 await connection.wait_settled()
 

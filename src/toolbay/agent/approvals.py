@@ -110,14 +110,14 @@ def _approved(data: bytes | None) -> Json:
 
 
 async def _at_once(_server: str) -> None:
-    """Nothing is offered from an earlier run."""
+    """All that is offered is listed now."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
     """What is true at a moment: a server's configuration, the tool that a name means, what must not be shown.
 
-    `listed` waits, no longer than a start may take, while what a server offers is only what it listed in an earlier run.
+    `listed` waits, no longer than a start may take, while what a server offers is only what it listed before it was started.
     """
 
     config_of: Callable[[str], ServerConfig | None]
