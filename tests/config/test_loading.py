@@ -56,7 +56,7 @@ def test_a_named_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
     """CFG-1: what a person named must be there; what nobody named may be missing."""
     with pytest.raises(ConfigError, match="does not exist"):
         config.load(tmp_path / "none.yaml", environ={})
-    with pytest.raises(ConfigError, match="TOOLBAY_CONFIG names it"):
+    with pytest.raises(ConfigError, match="which TOOLBAY_CONFIG names, does not exist"):
         config.load(environ={"TOOLBAY_CONFIG": "none.yaml"}, cwd=tmp_path)
     with pytest.raises(ConfigError, match="cannot be read"):
         config.load(tmp_path, environ={})
