@@ -27,7 +27,8 @@ _FOR_GOOD = frozenset({-32600, -32601, -32602, -32022})
 LONGEST = 500
 """Characters of an error of a start."""
 TOLD = 200
-"""Characters of what a server wrote that are in it."""
+SHOWN = 100
+"""Characters of what a server wrote that are in it, alone and behind what that means."""
 
 _log = logging.getLogger("toolbay.upstream")
 
@@ -44,7 +45,7 @@ def explain(
     """The error that people are shown. `safe` masks secrets; its kind is kept, since it decides what follows."""
     cause = _ours(failure)
     bounded = partial(_bounded, safe=safe)
-    read = _read(config, diagnostics)
+    read = _read(config, diagnostics, safe)
     if timed_out:
         said = f": {read}" if read else f"{_said(diagnostics, safe)}: raise `startupTimeout` if it only starts slowly"
         return HandshakeFailed(bounded(f"{name} was not ready within {config.startup_timeout:g} s{said}"), server=name)
@@ -124,15 +125,17 @@ def _bounded(text: str, safe: Callable[[str], str]) -> str:
     return excerpt(safe(text), LONGEST)
 
 
-def _read(config: ServerConfig, diagnostics: Diagnostics) -> str:
+def _read(config: ServerConfig, diagnostics: Diagnostics, safe: Callable[[str], str]) -> str:
     """What is known of the cause by a sign in what a program wrote that has not answered, and the mend; the doctor reads the same."""
     if config.type is not TransportType.STDIO or diagnostics.exceeded() or diagnostics.heard() > float("-inf"):
         return ""
-    read = signs.read(signs.looked_at(diagnostics.stderr(), diagnostics.stray()), config.command)
+    lines = signs.looked_at(diagnostics.stderr(), diagnostics.stray())
+    read = signs.read(lines, config.command)
     if read is None:
         return ""
     code = diagnostics.exit_code()
-    return f"{read.what}: {read.why}{'' if code is None else f' (exit code {code})'}; {read.mend}"
+    ended = "" if code is None else f" (exit code {code})"
+    return f"{read.what}: {read.why}{ended}; {read.mend}; it wrote: {line(safe(lines[read.at]), SHOWN)}"
 
 
 def _said(diagnostics: Diagnostics, safe: Callable[[str], str]) -> str:
