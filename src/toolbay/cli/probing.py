@@ -6,17 +6,16 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import anyio
 import typer
 
 from toolbay import _redact
 from toolbay.cli.invocation import DONE, SERVER_FAILED, Invocation, invocation
 from toolbay.cli.servers import known_server
 from toolbay.cli.terminal import DIM, GREEN, RED, one_line, plural
-from toolbay.events import Event, ServerChanged
 
 if TYPE_CHECKING:
     from toolbay.app import App
+    from toolbay.events import Event
     from toolbay.fleet import ServerStatus
 
 _STDERR_LINES = 20
@@ -83,6 +82,10 @@ async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
 
 async def _stayed(app: App, name: str) -> float | None:
     """Look on for a while: some servers end as soon as they are ready. Seconds until it did; None where it stays."""
+    import anyio  # noqa: PLC0415 - `toolbay --help` needs none
+
+    from toolbay.events import ServerChanged  # noqa: PLC0415
+
     began, ended = anyio.current_time(), anyio.Event()
 
     def look(event: Event) -> None:
