@@ -127,8 +127,8 @@ class Bay:
         except asyncio.CancelledError:
             self.cut[server, tool] += 1
             raise
-        # What went well is not looked at again: in a long walk its texts would look like a leak.
-        kept = result if result.is_error else replace(result, text="", structured=None, artifacts=())
+        # Of what went well the beginning is enough: in a long walk whole texts would look like a leak.
+        kept = result if result.is_error else replace(result, text=result.text[:200], structured=None, artifacts=())
         self.results.append((server, tool, call_id, kept))
         return result
 
