@@ -85,14 +85,42 @@ class Stray:
             raise HandshakeFailed("what it writes is no MCP but other text: check `command` and `args`", retriable=False)
 
 
-class Watched:
+class _Around:
+    """A stream around another one. What passes is the business of those who are made of it."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def receive(self) -> Incoming:
+        return await self._inner.receive()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Incoming:
+        try:
+            return await self.receive()
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class Watched(_Around):
     """A read stream that says when it ends, and notes which requests were answered.
 
     Without it nobody is told of a dead server: the SDK fails the calls with a code that servers may use as well.
     """
 
     def __init__(self, inner: Any, ledger: Ledger, line: Line, opening: Opening) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._ledger = ledger
         self._line = line
         self._opening = opening
@@ -113,30 +141,12 @@ class Watched:
                 _log.debug("%s: an answer that nobody waits for was dropped: it came too late, twice, or unasked", self._opening.name)
         return item
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
-    def __aiter__(self) -> Watched:
-        return self
-
-    async def __anext__(self) -> Incoming:
-        try:
-            return await self.receive()
-        except (anyio.EndOfStream, anyio.BrokenResourceError):
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
-class Overheard:
+class Overheard(_Around):
     """One of a transport's streams, with each message told to who looks for a fault."""
 
     def __init__(self, inner: Any, told: Callable[[bool, Json], None]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._told = told
 
     async def receive(self) -> Incoming:
@@ -151,24 +161,6 @@ class Overheard:
     def _tell(self, item: Incoming, *, ours: bool) -> None:
         if isinstance(item, SessionMessage):
             self._told(ours, item.message.model_dump(mode="json", by_alias=True, exclude_unset=True))
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    def __aiter__(self) -> Overheard:
-        return self
-
-    async def __anext__(self) -> Incoming:
-        try:
-            return await self.receive()
-        except (anyio.EndOfStream, anyio.BrokenResourceError):
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
 
 @asynccontextmanager
