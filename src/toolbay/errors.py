@@ -15,6 +15,7 @@
     │   ├── BadCall                 the call was wrong before it was sent
     │   ├── Crowded                 too many calls wait for this server: nothing was sent
     │   └── CallTimeout(sent)       no answer in time
+    ├── LoginFailed                 a login with a server could not be completed, or ended
     ├── ModelError                  the language model could not be asked, or answered nonsense
     ├── NotAnswered                 a message on the bus got no answer
     └── AgentStopped
@@ -130,6 +131,17 @@ class CallTimeout(CallError):
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
+
+
+class LoginFailed(ToolbayError):
+    """A login with a server could not be completed: it, its authorization server, or the person said no, or one cannot be trusted.
+
+    `retriable`: the same may end better later (the authorization server could not be reached, or was busy).
+    """
+
+    def __init__(self, message: str, *, retriable: bool = False) -> None:
+        super().__init__(message)
+        self.retriable = retriable
 
 
 class ModelError(ToolbayError):

@@ -91,6 +91,34 @@ def _sendable(headers: Mapping[str, str]) -> Mapping[str, str]:
     return headers
 
 
+def _words(value: Any) -> Any:
+    """Scopes as OAuth writes them, in one text with spaces between, are a list too."""
+    return value.split() if isinstance(value, str) else value
+
+
+class LoginConfig(Section):
+    """How to log in to a server (OAuth 2.1). Without it, `toolbay login NAME` does what the server asks for."""
+
+    type: Literal["oauth", "client_credentials", "none"] = "oauth"
+    """`oauth`: a person logs in, in a browser. `client_credentials`: the program logs in by itself. `none`: nobody does."""
+    client_id: str = ""
+    """Our name at the authorization server, where it was given one by hand. Default: it is asked for one."""
+    client_secret: str = ""
+    """The secret that belongs to `clientId`, if there is one: better written as ${NAME} or ${keyring:...}."""
+    client_metadata_url: str = ""
+    """An https address of a document about this client, for authorization servers that take such an address as a `clientId`."""
+    scopes: Annotated[tuple[str, ...], BeforeValidator(_words)] = ()
+    """What is asked for. Default: what the server says that it needs."""
+    issuer: str = ""
+    """The authorization server, where the server names several, or none."""
+    hosts: tuple[str, ...] = ()
+    """Further hosts that the authorization server's addresses may be at, besides those of its own domain."""
+    callback_port: int = Field(default=0, ge=0, le=65535)
+    """The port on this machine that the browser comes back to. 0: any; set it where `clientId` was registered with one."""
+    assume_pkce: bool = False
+    """Go on where the authorization server does not say that it protects the code (PKCE, S256). It is used in any case."""
+
+
 class ServerConfig(Section):
     """One MCP server. `type` has been inferred and references have been resolved by the loader."""
 
@@ -174,8 +202,8 @@ class ServerConfig(Section):
     """sse, streamableHttp: address ranges (CIDR) that the network guard lets this server use."""
     fake_ip: tuple[str, ...] = ()
     """sse, streamableHttp: ranges of a proxy on this machine that answers every DNS question with an address of its own."""
-    auth: Mapping[str, Any] | str | None = None
-    """sse, streamableHttp: how to log in. Not supported yet: put a token into `headers`."""
+    auth: LoginConfig | None = None
+    """sse, streamableHttp: how to log in; `oauth` and `none` may stand for themselves. A token of your own belongs in `headers`."""
     description: str = ""
     """What it is for, for people and for the search among tools."""
     protocol_version: Literal["auto", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] = "auto"

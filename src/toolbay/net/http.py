@@ -148,6 +148,21 @@ async def get(
             await response.aclose()
 
 
+async def post(
+    client: httpx2.AsyncClient, url: str, *, content: bytes, headers: Mapping[str, str], limit: int = FETCH_LIMIT
+) -> httpx2.Response:
+    """The answer to a post, of at most `limit` bytes, read whole. No redirect is followed: what is posted may be a secret.
+
+    Raises BlockedAddress for a URL that is refused, httpx2.TransportError for the rest.
+    """
+    target(url)
+    response = await client.send(client.build_request("POST", url, content=content, headers=headers), stream=True)
+    try:
+        return await _whole(response, limit)
+    finally:
+        await response.aclose()
+
+
 class Guarded(httpx2.AsyncBaseTransport):
     """HTTP/1.1 over connections that the policy lets through. A kept connection is not resolved again."""
 

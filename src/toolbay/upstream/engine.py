@@ -103,6 +103,37 @@ class Diagnostics:
     """Called with each message: whether it is ours, and the message. A copy is made of each, so this is for who looks for a fault."""
 
 
+class Credentials(Protocol):
+    """What the requests to one server are authorised with, and how that is renewed. All its sessions, of one program, share it."""
+
+    def at_work(self) -> AbstractAsyncContextManager[None]:
+        """Renewals are carried to their end, though who wanted one has left, for as long as such a block runs, and a moment longer."""
+        ...
+
+    async def token(self) -> str:
+        """The access token that a request should carry; empty where there is none. One that is about to end is renewed before.
+
+        Raises:
+            Refused: it had to be renewed, and who does that could not be reached or was busy; nothing is lost.
+        """
+        ...
+
+    async def renew(self, refused: str, *, status: int, challenge: str) -> bool:
+        """The server refused a request that carried `refused` (empty: none), with 401 or 403 and this WWW-Authenticate header.
+
+        True where there is another token by now, with which the request may be sent once more. However many ask, it is
+        renewed once.
+
+        Raises:
+            Refused: as `token`.
+        """
+        ...
+
+    def mend(self, *, status: int, challenge: str) -> str:
+        """Why such an answer came, as far as is known here, and what to do: a clause, after `... answered HTTP 401, `."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opening:
     """What an engine needs to open a session."""
@@ -121,6 +152,8 @@ class Opening:
     """Numbers of requests. A server's sessions share them: what is sent again must have a new one, in a new session too."""
     safe: Callable[[str], str] = str
     """Masks secrets. Text is passed through it before it is cut: of a secret that was cut, a part would stay."""
+    credentials: Credentials | None = None
+    """What requests over HTTP are authorised with, besides what stands in `config.headers`."""
 
 
 class Engine(Protocol):

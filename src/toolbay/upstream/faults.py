@@ -7,9 +7,7 @@ request and answers the transport with something harmless, so that a failure cos
 from __future__ import annotations
 
 import json
-import socket
-import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Any
 
 import anyio
@@ -19,8 +17,9 @@ from pydantic_core import from_json
 from toolbay._lenient import as_object, as_text
 from toolbay._redact import url as shown_url
 from toolbay._text import clean, line
-from toolbay.errors import BlockedAddress, ConnectionLost, Refused, ServerError, ToolbayError
+from toolbay.errors import ConnectionLost, ServerError, ToolbayError
 from toolbay.net.dial import NothingTaken
+from toolbay.net.reasons import unreachable
 from toolbay.types import Json
 from toolbay.upstream.ledger import Ledger
 from toolbay.upstream.messages import mended
@@ -37,48 +36,6 @@ REPLY = "toolbay.reply"
 """The extension of an HTTP response that holds the JSON-RPC answer to such a request, where it came as one body: it is read by then."""
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.ProxyError)
 """Errors of reaching a server: the request itself was not written."""
-
-
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """`error` and what led to it, from the outside in; groups are walked through."""
-    seen: set[int] = set()
-    pending: list[BaseException] = [error]
-    while pending:
-        current = pending.pop(0)
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        yield current
-        if isinstance(current, BaseExceptionGroup):
-            pending.extend(current.exceptions)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-        pending.extend(cause for cause in (current.__cause__, current.__context__) if cause is not None)
-
-
-def unreachable(error: BaseException, url: str) -> ToolbayError:
-    """Why an address could not be reached, in words (TRA-3): DNS, TLS, refused, timeout, or its proxy."""
-    where = shown_url(url)
-    if isinstance(error, httpx2.ProxyError) and not any(isinstance(cause, BlockedAddress) for cause in causes(error)):
-        return Refused(f"{where} could not be reached through its proxy ({line(str(error), 200)}): check HTTP_PROXY, HTTPS_PROXY, NO_PROXY")
-    for cause in causes(error):
-        if isinstance(cause, BlockedAddress):
-            return cause
-        if isinstance(cause, socket.gaierror):
-            return Refused(f"the name in {where} is not known to DNS: check the address")
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return Refused(f"the certificate of {where} was not accepted ({line(cause.verify_message, 120)})", retriable=False)
-        if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionResetError):
-            return Refused(f"{where} closed the connection before it was ready (during TLS, or right after it took it)")
-        if isinstance(cause, ssl.SSLError):
-            return Refused(f"{where} does not speak TLS as expected ({cause.reason or 'no reason given'})", retriable=False)
-        if isinstance(cause, ConnectionRefusedError):
-            return Refused(f"{where} refused the connection: is the server running there?")
-        if isinstance(cause, (httpx2.ConnectTimeout, TimeoutError)):
-            return Refused(f"{where} did not answer the connection in time: check the address and the network")
-        if isinstance(cause, httpx2.UnsupportedProtocol):
-            return Refused(f"{where} is no http or https address: correct `url`", retriable=False)
-    if isinstance(error, httpx2.RemoteProtocolError):
-        return Refused(f"{where} gave an answer that is no proper HTTP ({line(str(error), 120)})")
-    return Refused(f"{where} could not be reached ({type(error).__name__})")
 
 
 class _Withdrawn(Exception):

@@ -11,7 +11,7 @@ import httpx2
 from toolbay.errors import BlockedAddress
 from toolbay.net import http
 from toolbay.net.guard import check_redirect
-from toolbay.upstream.faults import unreachable
+from toolbay.net.reasons import unreachable
 
 EVENT_STREAM = "text/event-stream"
 EVENT_LIMIT = 32 * 1024 * 1024

@@ -1,0 +1,113 @@
+"""The requests of a login: through the network's guard, bounded in time and size, and never a secret along a redirect."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+import anyio
+import httpx2
+
+from toolbay._lenient import as_object
+from toolbay._redact import url as shown_url
+from toolbay._text import clean, line
+from toolbay.config.models import ServerConfig
+from toolbay.errors import LoginFailed, ToolbayError
+from toolbay.net import http
+from toolbay.net.reasons import unreachable
+
+PATIENCE = 15.0
+"""Seconds for one request, from the name's look-up to the end of its answer."""
+ANSWER_LIMIT = 256 * 1024
+"""Bytes of one answer; documents of authorization servers have a few thousand."""
+FOR_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses after which the same may be asked again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What came back from `url`."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> dict[str, Any] | None:
+        """Its JSON object; None where it is none."""
+        try:
+            return cast("dict[str, Any]", found) if isinstance(found := json.loads(self.body), dict) else None
+        except (ValueError, RecursionError):
+            return None
+
+    @property
+    def said(self) -> str:
+        """What it says, for people, on one line: the fields of an OAuth error (RFC 6749, 5.2), else the beginning of a text."""
+        given = as_object(self.json)
+        parts = [given[key] for key in ("error", "error_description") if isinstance(given.get(key), str)]
+        if parts or "html" in self.headers.get("content-type", ""):
+            return line(clean(": ".join(parts)), 200)
+        return line(clean(self.body[:1000].decode("utf-8", "replace")), 200)
+
+
+class Web:
+    """Asks for documents and tokens."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+
+    async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Answer:
+        """A document; redirects are followed within the origin.
+
+        Raises:
+            BlockedAddress: the guard refuses the address, or one that it leads to.
+            LoginFailed: it could not be reached, or not in time (retriable).
+        """
+        asked = {"Accept": "application/json", **(headers or {})}
+        return await self._asked(url, lambda: http.get(self._client, url, headers=asked, limit=ANSWER_LIMIT))
+
+    async def post(self, url: str, content: bytes, *, kind: str, headers: Mapping[str, str] | None = None) -> Answer:
+        """The answer to a post of `content`, whose media type is `kind`; no redirect is followed. Raises as `get`."""
+        told = {"Accept": "application/json", "Content-Type": kind, **(headers or {})}
+        return await self._asked(url, lambda: http.post(self._client, url, content=content, headers=told, limit=ANSWER_LIMIT))
+
+    async def form(self, url: str, fields: Mapping[str, str], *, basic: tuple[str, str] | None = None) -> Answer:
+        """The answer to a form; `basic` is who asks, and a secret (RFC 6749, 2.3.1). Raises as `get`."""
+        headers: dict[str, str] = {}
+        if basic is not None:
+            pair = ":".join(quote(part, safe="") for part in basic)
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        return await self.post(url, urlencode(fields).encode(), kind="application/x-www-form-urlencoded", headers=headers)
+
+    async def _asked(self, url: str, ask: Any) -> Answer:
+        try:
+            with anyio.fail_after(PATIENCE):
+                found: httpx2.Response = await ask()
+        except TimeoutError:
+            raise LoginFailed(f"{shown_url(url)} did not answer within {PATIENCE:g} s", retriable=True) from None
+        except httpx2.TransportError as error:
+            raise _failed(unreachable(error, url)) from error
+        return Answer(url=url, status=found.status_code, headers=found.headers, body=found.content)
+
+
+@asynccontextmanager
+async def web(config: ServerConfig) -> AsyncGenerator[Web]:
+    """The way to a server's own origin, to the public internet, and to what its entry allows (`ssrfWhitelist`); nowhere else.
+
+    Raises BlockedAddress for a server whose URL is refused whatever it resolves to.
+    """
+    policy = http.policy_for(config.url, whitelist=config.ssrf_whitelist, fake_ip=config.fake_ip)
+    async with http.client(policy=policy) as client:
+        yield Web(client)
+
+
+def _failed(reason: ToolbayError) -> ToolbayError:
+    """What the guard says stays as it is; what the network says may be another tomorrow."""
+    retriable = getattr(reason, "retriable", None)
+    return reason if retriable is None else LoginFailed(str(reason), retriable=retriable)
