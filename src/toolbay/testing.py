@@ -1,4 +1,4 @@
-"""For tests of what is built on Toolbay: a scripted model, tools that are plain functions, and servers in memory.
+"""For tests of what is built on Toolbay: a scripted model, tools that are plain functions, servers and logins in memory.
 
 model = FakeModel([Reply(calls=(ToolCall(id="1", name="add", arguments={"a": 1, "b": 2}),)), "It is 3."])
 tools = FakeTools({"add": lambda a, b: str(a + b)})
@@ -20,11 +20,23 @@ import anyio.lowlevel
 from toolbay._nearest import nearest
 from toolbay.agent.approvals import Answer, ApprovalRequest
 from toolbay.agent.context import validate
+from toolbay.auth.store import Memory as MemoryLogins
 from toolbay.errors import ModelError
 from toolbay.types import CallContext, Hints, Json, Kind, ModelRequest, Outcome, Reply, TextDelta, Tool, ToolCall, ToolResult
 from toolbay.upstream.memory import MemoryServer, in_memory
 
-__all__ = ["AllowAll", "Approving", "Deny", "FakeModel", "FakeTools", "MemoryServer", "Scripted", "ToolFunction", "in_memory"]
+__all__ = [
+    "AllowAll",
+    "Approving",
+    "Deny",
+    "FakeModel",
+    "FakeTools",
+    "MemoryLogins",
+    "MemoryServer",
+    "Scripted",
+    "ToolFunction",
+    "in_memory",
+]
 
 Scripted: TypeAlias = "Reply | str | Exception | Callable[[ModelRequest], Reply | str | Awaitable[Reply | str]]"
 """What a `FakeModel` does at one request: reply, answer with a text, raise, or ask a function."""

@@ -50,9 +50,26 @@ def replace(path: Path, data: bytes, *, expected: bytes | None, mode: int = 0o60
         with _locked(target):
             if read(target) != expected:
                 raise ConfigError(f"{path} was changed by someone else meanwhile; nothing was written: look at it and try again.")
-            _swap(target, data, mode)
+            _swap(target, data, stat.S_IMODE(target.stat().st_mode) if target.exists() else mode)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error.strerror}); it is as it was: check its permissions and the disk.") from None
+        raise _unwritten(path, error) from None
+
+
+def put(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Write `data` under this very name, with this mode, whatever is there: a link is replaced, not followed. Whole or not at all.
+
+    Raises:
+        ConfigError: it cannot be written; what was there is as it was.
+    """
+    try:
+        with _locked(path):
+            _swap(path, data, mode)
+    except OSError as error:
+        raise _unwritten(path, error) from None
+
+
+def _unwritten(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path} cannot be written ({error.strerror}); it is as it was: check its permissions and the disk.")
 
 
 def _swap(target: Path, data: bytes, mode: int) -> None:
@@ -62,7 +79,7 @@ def _swap(target: Path, data: bytes, mode: int) -> None:
     handle, name = tempfile.mkstemp(prefix=prefix, suffix=suffix, dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            Path(name).chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else mode)
+            Path(name).chmod(mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
