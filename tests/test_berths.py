@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -22,6 +23,8 @@ from toolbay.events import Event, Events, ServerChanged, ToolsChanged
 from toolbay.fleet import Fleet, Reloaded
 from toolbay.registry import Registry
 from toolbay.types import CallContext, Json, Outcome, ToolResult
+from toolbay.upstream.engine import Engine, OpenEngine, Opening
+from toolbay.upstream.engines import official
 
 pytestmark = pytest.mark.anyio
 
@@ -29,11 +32,12 @@ pytestmark = pytest.mark.anyio
 class Bay:
     """A fleet, and what was heard of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, open_engine: OpenEngine = official) -> None:
         events = Events()
         self.events, self.heard = events, list[Event]()
         self.registry = Registry(events=events)
-        self.fleet = Fleet(self.registry, events=events, artifacts=Artifacts(folder, max_bytes=10**6, max_files=9, max_age_days=1))
+        artifacts = Artifacts(folder, max_bytes=10**6, max_files=9, max_age_days=1)
+        self.fleet = Fleet(self.registry, events=events, artifacts=artifacts, open_engine=open_engine)
 
     async def apply(self, **wanted: ServerConfig) -> Reloaded:
         with anyio.fail_after(60):
@@ -173,6 +177,33 @@ async def test_removing_a_server_closes_whoever_comes_in_its_place_too(tmp_path:
         assert (await made.apply()).removed == ("s",)
         assert (made.fleet.servers, list(made.registry.tools)) == ({}, [])
         assert not made.fleet._berths._running
+
+
+class Unspeakable(Exception):
+    """What an engine may raise that is not ours: even its text cannot be had."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError("it was given canary-berth")
+
+
+@asynccontextmanager
+async def broken(opening: Opening) -> AsyncGenerator[Engine]:
+    raise Unspeakable
+    yield
+
+
+async def test_an_owner_that_fails_unforeseen_is_logged_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """SEC, OBS-2, LIF-2: with its traceback; it costs its own server only."""
+    made = Bay(tmp_path, broken)
+    with anyio.fail_after(20), caplog.at_level(logging.ERROR, "toolbay.fleet"):
+        async with made.fleet:
+            await made.fleet.apply({"s": conf()}, secrets=frozenset({"canary-berth"}))
+            await eventually(lambda: "the owner of s failed" in caplog.text, "the log")
+    said = next(record for record in caplog.records if record.name == "toolbay.fleet")
+    assert "the owner of s failed" in said.getMessage()
+    assert "Traceback" in said.getMessage()
+    assert "ZeroDivisionError: it was given ***" in said.getMessage()
+    assert said.exc_info is None
 
 
 async def test_leaving_in_the_middle_of_a_change_closes_everything(tmp_path: Path) -> None:

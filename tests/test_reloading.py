@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import threading
@@ -17,10 +18,11 @@ import pytest
 
 from support.processes import eventually
 from toolbay import App, Config, ConfigError, ToolbayError, load, parse, watching
-from toolbay.events import ConfigReloaded, Event
+from toolbay.events import ConfigReloaded, Event, Events
 from toolbay.fleet import Reloaded
-from toolbay.gateway.bus import Control
+from toolbay.gateway.bus import Control, Request
 from toolbay.lock import FILE_NAME
+from toolbay.reloading import Given, Reloads
 from toolbay.testing import MemoryServer, in_memory
 from toolbay.types import CallContext, Json, ToolResult
 
@@ -226,6 +228,47 @@ async def test_a_byte_order_mark_is_no_mistake(mark: str, tmp_path: Path) -> Non
     async with running(tmp_path, a=server()) as made:
         made.file.write_text(json.dumps({"mcpServers": {"a": server(), "b": server()}}), encoding=mark)
         assert await made.app.reload() == Reloaded(added=("b",), connected=("b",))
+
+
+async def test_what_nobody_foresaw_is_logged_without_the_secrets_of_any_configuration_so_far(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SEC, OBS-2, G1: in applying one, and in asking for it; with its traceback, and nothing is said of it elsewhere."""
+    first, second = (
+        parse({"mcpServers": {"a": server(env={"API_TOKEN": f"canary-token-{number}"})}}, path=tmp_path / "toolbay.json") for number in "12"
+    )
+
+    async def apply(new: Given, wait: bool) -> Reloaded:
+        if wait:
+            raise ZeroDivisionError("canary-token-1 became canary-token-2")
+        return Reloaded()
+
+    reloads = Reloads(read=lambda: second, apply=apply, events=Events())
+    with anyio.fail_after(20), caplog.at_level(logging.ERROR):
+        async with reloads:
+            await reloads.begin(first)
+            with pytest.raises(ConfigError, match=r"could not be applied \(ZeroDivisionError\)"):
+                await reloads.ask()
+            reloads.answer(BrokenInbox())
+            await eventually(lambda: len(_logged(caplog)) == 2, "both in the log")
+    for record in _logged(caplog):
+        assert "Traceback" in record.getMessage()
+        assert record.exc_info is None
+        assert "*** became ***" in record.getMessage()
+
+
+def _logged(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == "toolbay.reloading"]
+
+
+class BrokenInbox:
+    """One of a program's own bus."""
+
+    def __aiter__(self) -> BrokenInbox:
+        return self
+
+    async def __anext__(self) -> Request:
+        raise ZeroDivisionError("canary-token-1 became canary-token-2")
 
 
 # -- over the bus -----------------------------------------------------------------------------------------------------

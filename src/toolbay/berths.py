@@ -15,6 +15,7 @@ import anyio
 import anyio.abc
 
 from toolbay._aio import first_finished
+from toolbay._redact import trace
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.reconcile import Plan, refiltered
 from toolbay.upstream.connection import Connection
@@ -198,8 +199,8 @@ class Berths:
             # Also where it was stopped before it began: whoever waits for its end is told.
             try:
                 await connection.run()
-            except Exception:
-                _log.exception("the owner of %s failed", connection.name)
+            except Exception as error:
+                _log.error("the owner of %s failed\n%s", connection.name, trace(error, connection.safe))
                 self._on_change(connection.name)
             finally:
                 self._running.discard(connection)

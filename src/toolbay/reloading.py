@@ -17,6 +17,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from toolbay._redact import mask, trace
 from toolbay.config.models import Config
 from toolbay.errors import ConfigError, ToolbayError
 from toolbay.events import ConfigReloaded, Events
@@ -73,6 +74,7 @@ class Reloads:
         self._files = Files()
         self._current = Config()
         self._known: Contents = {}
+        self._secrets: frozenset[str] = frozenset()
         self._next: _Turn | None = None
         self._now: _Turn | None = None
         self._asked = anyio.Event()
@@ -147,7 +149,7 @@ class Reloads:
             turn.error = f"{error} What was there before goes on."
             self._known = before
         except Exception as error:
-            _log.exception("a configuration could not be applied")
+            _log.error("a configuration could not be applied\n%s", trace(error, self._safe))
             turn.error = f"The configuration could not be applied ({type(error).__name__}); the log says more."
             self._known = before
         else:
@@ -155,7 +157,15 @@ class Reloads:
         self._events.publish(_told(turn, self._current, anyio.current_time() - started))
 
     async def _given(self, config: Config | None) -> Given:
-        return await anyio.to_thread.run_sync(lambda: given(config or self._read(), self._files), abandon_on_cancel=True)
+        def read() -> Given:
+            new = config or self._read()
+            self._secrets |= new.secrets  # what was a secret once must not be logged later
+            return given(new, self._files)
+
+        return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+
+    def _safe(self, text: str) -> str:
+        return mask(text, self._secrets)
 
     # -- who asks by itself -------------------------------------------------------------------------------------------
 
@@ -175,8 +185,8 @@ class Reloads:
         """What fails in a way nobody foresaw ends itself, and not the App."""
         try:
             await task()
-        except Exception:
-            _log.exception("a way to ask for a reload failed")
+        except Exception as error:
+            _log.error("a way to ask for a reload failed\n%s", trace(error, self._safe))
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None]:
