@@ -45,7 +45,7 @@ ANOTHER: dict[str, Any] = {
     "sandbox_network": True,
     "ssrf_whitelist": ("10.0.0.0/8",),
     "fake_ip": ("198.18.0.0/15",),
-    "auth": {"kind": "oauth"},
+    "auth": {"scopes": "files:read"},
     "description": "files",
     "protocol_version": "legacy",
 }

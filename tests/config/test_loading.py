@@ -216,7 +216,7 @@ def test_real_files_of_other_clients_are_read(shared_data: Path) -> None:
     print(f"{seen} servers, {invalid} invalid, unreadable: {unreadable}")
     assert [said.partition(": ")[0] for said in unreadable] == ["04-claude-desktop.json"]
     assert "line 1, column 1: expected a value" in unreadable[0]
-    assert (seen, invalid) == (129, 20)
+    assert (seen, invalid) == (129, 21)
 
 
 def test_folders_follow_the_variable_and_else_the_system(tmp_path: Path) -> None:

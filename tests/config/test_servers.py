@@ -175,10 +175,7 @@ def test_limits_have_a_default_that_stops_fork_bombs_and_can_be_lifted() -> None
 def test_what_is_not_supported_yet_says_so() -> None:
     """CFG-6: a setting that does nothing is told; its default is not worth a word."""
     found = read({"url": "http://h", "sampling": True, "elicitation": False, "auth": {"type": "oauth"}})
-    assert [(problem.where, "not supported yet" in problem.text) for problem in found.problems] == [
-        ("tools.mcpServers.s.sampling", True),
-        ("tools.mcpServers.s.auth", True),
-    ]
+    assert [(problem.where, "not supported yet" in problem.text) for problem in found.problems] == [("tools.mcpServers.s.sampling", True)]
 
 
 def test_a_version_of_the_protocol_that_nobody_knows_is_refused() -> None:

@@ -41,7 +41,7 @@ def test_what_is_shown_holds_no_secret() -> None:
         "type": "streamableHttp",
         "url": "https://h/...?...",
         "headers": {"X-Key": "***"},
-        "auth": {"clientSecret": "***", "clientId": "me"},
+        "auth": {"type": "oauth", "clientSecret": "***", "clientId": "me"},
     }
     assert "http:// or https://" in servers["c"]["invalid"]
     assert (shown["tools"]["resultBudget"], shown["agent"]) == (900, {"model": "offline"})
@@ -62,6 +62,13 @@ def test_what_is_shown_holds_no_secret() -> None:
         ({"servers": {"a": {"command": "x", "url": "https://h"}}}, False),
         ({"servers": {"a": {"command": "x", "toolTimeout": 0}}}, False),
         ({"servers": {"a": {"command": "x", "type": "carrier-pigeon"}}}, False),
+        ({"servers": {"a": {"url": "https://h", "auth": "oauth"}, "b": {"url": "https://h", "auth": False}}}, True),
+        ({"servers": {"a": {"url": "https://h", "auth": {"scopes": "a b"}}, "b": {"url": "https://h", "auth": {"scopes": ["a"]}}}}, True),
+        ({"servers": {"a": {"url": "https://h", "auth": {"type": "client_credentials", "client_id": "x", "clientSecret": "y"}}}}, True),
+        ({"servers": {"a": {"url": "https://h", "auth": {"type": "client_credentials", "clientId": "x"}}}}, False),
+        ({"servers": {"a": {"url": "https://h", "auth": "a-token"}}}, False),
+        ({"servers": {"a": {"url": "https://h", "auth": "client_credentials"}}}, False),
+        ({"servers": {"a": {"url": "https://h", "auth": {"clientIdd": "x"}}}}, False),
         ({"agent": {"maxSteps": "many"}}, False),
     ],
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from types import UnionType
+from typing import Any, cast, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -58,7 +59,7 @@ def names(model: type[Section]) -> tuple[str, ...]:
 
 
 def fit(model: type[Section], data: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[Problem]]:
-    """`data` by attribute names, without what is unknown and what is null; and what is to be said about it."""
+    """`data` by attribute names (sections in it by keys), without what is unknown and what is null; and what is to be said about it."""
     found: dict[str, Any] = {}
     problems: list[Problem] = []
     by_key = {key: name for name, info in model.model_fields.items() if not info.exclude for key in (info.alias or name, name)}
@@ -78,9 +79,11 @@ def fit(model: type[Section], data: Mapping[str, Any], where: str) -> tuple[dict
             )
             if key != alias:
                 continue
-        inner = model.model_fields[name].annotation
-        if isinstance(inner, type) and issubclass(inner, Section) and isinstance(value, Mapping):
-            value, more = fit(inner, cast("Mapping[str, Any]", value), place)  # noqa: PLW2901
+        inner = _section(model.model_fields[name].annotation)
+        if inner is not None and isinstance(value, Mapping):
+            within, more = fit(inner, cast("Mapping[str, Any]", value), place)
+            # As in files, for what is said of a value later names it by its key.
+            value = {inner.model_fields[field].alias or field: item for field, item in within.items()}  # noqa: PLW2901
             problems += more
         found[name] = value
     return found, problems
@@ -101,9 +104,16 @@ def complaints(error: ValidationError, model: type[Section]) -> list[tuple[str, 
     return [(key, clause) for key, clause in said.items() if not any(other.startswith(f"{key}.") for other in said)]
 
 
-def _as_in_files(model: Any, inner: list[str]) -> list[str]:
+def _section(annotation: Any) -> type[Section] | None:
+    """The section that a field holds, also where it may hold none."""
+    kinds = get_args(annotation) if get_origin(annotation) is UnionType else (annotation,)
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
+
+
+def _as_in_files(annotation: Any, inner: list[str]) -> list[str]:
     """The keys within a section as they are written in files; other parts of a path (indices, names of tools) as they are."""
-    if not inner or not (isinstance(model, type) and issubclass(model, Section)):
+    model = _section(annotation)
+    if not inner or model is None:
         return inner
     info = model.model_fields.get(inner[0])
     return [(info.alias if info else None) or inner[0], *_as_in_files(info.annotation if info else None, inner[1:])]

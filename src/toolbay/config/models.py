@@ -13,10 +13,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from toolbay._text import line
+from toolbay.config import logins
 
 
 class Section(BaseModel):
@@ -91,32 +92,35 @@ def _sendable(headers: Mapping[str, str]) -> Mapping[str, str]:
     return headers
 
 
-def _words(value: Any) -> Any:
-    """Scopes as OAuth writes them, in one text with spaces between, are a list too."""
-    return value.split() if isinstance(value, str) else value
-
-
 class LoginConfig(Section):
     """How to log in to a server (OAuth 2.1). Without it, `toolbay login NAME` does what the server asks for."""
 
     type: Literal["oauth", "client_credentials", "none"] = "oauth"
     """`oauth`: a person logs in, in a browser. `client_credentials`: the program logs in by itself. `none`: nobody does."""
-    client_id: str = ""
+    client_id: Annotated[str, AfterValidator(logins.visible)] = ""
     """Our name at the authorization server, where it was given one by hand. Default: it is asked for one."""
-    client_secret: str = ""
+    client_secret: Annotated[str, AfterValidator(logins.visible)] = ""
     """The secret that belongs to `clientId`, if there is one: better written as ${NAME} or ${keyring:...}."""
-    client_metadata_url: str = ""
+    client_metadata_url: Annotated[str, AfterValidator(logins.document)] = ""
     """An https address of a document about this client, for authorization servers that take such an address as a `clientId`."""
-    scopes: Annotated[tuple[str, ...], BeforeValidator(_words)] = ()
+    scopes: Annotated[
+        tuple[Annotated[str, AfterValidator(logins.scope)], ...], BeforeValidator(logins.words, json_schema_input_type=str | list[str])
+    ] = ()
     """What is asked for. Default: what the server says that it needs."""
-    issuer: str = ""
+    issuer: Annotated[str, AfterValidator(logins.issuer)] = ""
     """The authorization server, where the server names several, or none."""
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[Annotated[str, AfterValidator(logins.host)], ...] = ()
     """Further hosts that the authorization server's addresses may be at, besides those of its own domain."""
     callback_port: int = Field(default=0, ge=0, le=65535)
     """The port on this machine that the browser comes back to. 0: any; set it where `clientId` was registered with one."""
     assume_pkce: bool = False
     """Go on where the authorization server does not say that it protects the code (PKCE, S256). It is used in any case."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> LoginConfig:
+        if self.type == "client_credentials" and not (self.client_id and self.client_secret):
+            raise ValueError("must have `clientId` and `clientSecret`, for with the type client_credentials the program logs in by itself")
+        return self
 
 
 class ServerConfig(Section):
@@ -202,7 +206,10 @@ class ServerConfig(Section):
     """sse, streamableHttp: address ranges (CIDR) that the network guard lets this server use."""
     fake_ip: tuple[str, ...] = ()
     """sse, streamableHttp: ranges of a proxy on this machine that answers every DNS question with an address of its own."""
-    auth: LoginConfig | None = None
+    auth: Annotated[
+        LoginConfig | None,
+        BeforeValidator(logins.whole, json_schema_input_type=LoginConfig | Literal["oauth", "none"] | bool | None),
+    ] = None
     """sse, streamableHttp: how to log in; `oauth` and `none` may stand for themselves. A token of your own belongs in `headers`."""
     description: str = ""
     """What it is for, for people and for the search among tools."""

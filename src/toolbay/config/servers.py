@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from toolbay import _redact
-from toolbay.config import dotenv, fields, reading, references, synonyms
+from toolbay.config import dotenv, fields, logins, reading, references, synonyms
 from toolbay.config.models import InvalidServer, Problem, ServerConfig, TransportType
 from toolbay.config.places import digest, tilde
 from toolbay.errors import ConfigError
@@ -28,7 +28,7 @@ _PLAIN_VARIABLES = re.compile(
 )
 _OTHER_REFERENCE = re.compile(r"\{env:\w+\}|\{\{.*\}\}|%[A-Z][A-Z0-9_]*%|(?:^|\s)\$[A-Z][A-Z0-9_]+$")
 _NOT_REPLACED = "The value looks like another client's reference and is taken as it is; here write ${NAME}."
-_NOT_YET = ("sampling", "elicitation", "auth")
+_NOT_YET = ("sampling", "elicitation")
 """Settings that are read, so that a file may have them already, and do nothing so far."""
 _SENT_OUT = ("env", "headers", "url", "args")
 
@@ -109,10 +109,25 @@ def _server(name: str, entry: Any, where: str, around: Surroundings, findings: F
         return None
     if server.type is TransportType.STDIO and _holds_arguments(server.command, around):
         findings.note(f"{where}.command", "The key `command` holds more than a program's name or path: arguments belong in `args`.")
+    _tell_login(server, where, findings)
     for key in _NOT_YET:
         if getattr(server, key) != ServerConfig.model_fields[key].default:
             findings.note(f"{where}.{_alias(key)}", f"The key `{_alias(key)}` is not supported yet and has no effect.")
     return server
+
+
+def _tell_login(server: ServerConfig, where: str, findings: Findings) -> None:
+    """A login that nobody will use."""
+    if server.auth is None or server.auth.type == "none":
+        return
+    if server.type is TransportType.STDIO:
+        findings.note(
+            f"{where}.auth", "The key `auth` has no effect, for the type is stdio: what a program needs to know belongs in `env`."
+        )
+    elif any(name.lower() == "authorization" for name in server.headers):
+        findings.note(f"{where}.auth", "The key `auth` has no effect, for `headers` has Authorization too: remove one of them.")
+    elif server.auth.client_secret and not server.auth.client_id:
+        findings.note(f"{where}.auth.clientSecret", "The key `clientSecret` has no effect without `clientId`: add that, or remove this.")
 
 
 def _unnamed(entry: Mapping[str, Any]) -> str:
@@ -212,7 +227,9 @@ def _gather_secrets(values: Mapping[str, Any], findings: Findings) -> None:
             findings.hide(*_redact.url_credentials(value))
             if not _redact.harmless_header(name) if key == "headers" else _redact.looks_secret(name):
                 findings.hide(value, *value.split()[1:])
-    url, args = values.get("url"), values.get("args")
+    url, args, auth = values.get("url"), values.get("args"), values.get("auth")
+    if isinstance(auth, str) and auth not in logins.SHORT:
+        findings.hide(auth, *auth.split()[1:])  # a token, as some clients take it there
     if isinstance(url, str):
         findings.hide(*_redact.url_credentials(url))
     if isinstance(args, list):
@@ -230,7 +247,7 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 def _tell_literal_references(values: Mapping[str, Any], where: str, findings: Findings) -> None:
     """What other clients would have replaced goes out as it is; silence would make that hard to find."""
-    for key in ("env", "headers", "url"):
+    for key in ("env", "headers", "auth", "url"):
         for name, value in _texts(values.get(key)):
             if _OTHER_REFERENCE.search(value):
                 findings.note(f"{where}.{key}" + (f".{name}" if name else ""), _NOT_REPLACED)

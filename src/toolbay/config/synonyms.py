@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from toolbay.config import foreign_logins
 from toolbay.config.models import Problem
 
 TYPES = {
@@ -41,6 +42,10 @@ _WITHOUT_EFFECT = {
     "env_keys": "here that is `inheritEnv`",
     "cmd": "here that is `command`",
     "name": "the name of a server is its key",
+    "authProviderType": "how to log in is said by `auth`",
+    "requiresOAuth": "whether a server wants a login is seen when it is asked",
+    "oauth_resource": "what a login is for is said by the server",
+    "headersHelper": "a token belongs into `headers`, as ${NAME}",
 }
 
 
@@ -53,7 +58,7 @@ def translated(entry: Mapping[str, Any], where: str) -> tuple[dict[str, Any], li
     """An entry in our words. An entry's own word wins over a synonym of it."""
     found = dict(entry)
     problems: list[Problem] = []
-    for key, text in [*_renamed(found), *_times(found), *_switches(found), *_command(found)]:
+    for key, text in [*_renamed(found), *_times(found), *_switches(found), *_command(found), *foreign_logins.translated(found)]:
         problems.append(Problem(where=f"{where}.{key}", text=text))
     for key in [key for key in found if key in _WITHOUT_EFFECT]:
         del found[key]

@@ -35,8 +35,8 @@ def _server(server: ServerConfig | InvalidServer) -> Json:
     ):
         if key in shown:
             shown[key] = hidden
-    if "auth" in shown:
-        shown["auth"] = _by_name(shown["auth"])
+    if server.auth is not None:
+        shown["auth"] = {"type": server.auth.type, **_by_name(shown["auth"])}
     return shown
 
 
@@ -72,6 +72,7 @@ def schema() -> Json:
         part["additionalProperties"] = False
         part["patternProperties"] = {_SNAKE_OR_NOTE: {}}
     _as_written(parts["ServerConfig"])
+    parts["LoginConfig"] |= _BY_ITSELF
     servers: Json = {"type": "object", "additionalProperties": {"$ref": "#/$defs/ServerConfig"}, "description": "The servers by name."}
     parts["ToolsConfig"]["properties"]["mcpServers"] = servers
     own = {key: made["properties"][key] for key in ("tools", "agent")}
@@ -85,6 +86,15 @@ def schema() -> Json:
     }
 
 
+_BY_ITSELF: Json = {
+    "if": {"properties": {"type": {"const": "client_credentials"}}, "required": ["type"]},
+    "then": {
+        "allOf": [
+            {"anyOf": [{"required": [key]} for key in keys]} for keys in (("clientId", "client_id"), ("clientSecret", "client_secret"))
+        ]
+    },
+}
+"""A program that logs in by itself has both."""
 _ELSEWHERE = {"mcpServers": "where most clients keep them.", "servers": "where VS Code keeps them."}
 
 
