@@ -91,8 +91,10 @@ def canonical(url: str) -> str:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         return url
+    if parts.scheme not in _PORTS or not host:
+        return url
     shown = f"[{host}]" if ":" in host else host
-    place = shown if port in (None, _PORTS.get(parts.scheme)) else f"{shown}:{port}"
+    place = shown if port in (None, _PORTS[parts.scheme]) else f"{shown}:{port}"
     user, at, _ = parts.netloc.rpartition("@")
     return f"{parts.scheme}://{user}{at}{place}{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
 
@@ -181,7 +183,7 @@ class Memory:
     def __init__(self) -> None:
         self._logins: dict[str, Login] = {}
         self._changes: dict[str, int] = {}
-        self._locks: dict[str, anyio.Lock] = {}
+        self._locks: dict[str, anyio.Semaphore] = {}
 
     async def load(self, key: str) -> Login | None:
         return self._logins.get(key)
@@ -196,7 +198,7 @@ class Memory:
 
     @asynccontextmanager
     async def locked(self, key: str) -> AsyncGenerator[None]:
-        lock = self._locks.setdefault(key, anyio.Lock())
+        lock = self._locks.setdefault(key, anyio.Semaphore(1))
         try:
             with anyio.fail_after(PATIENCE):
                 await lock.acquire()
