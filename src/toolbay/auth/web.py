@@ -19,14 +19,15 @@ from toolbay._text import clean, line
 from toolbay.config.models import ServerConfig
 from toolbay.errors import LoginFailed, ToolbayError
 from toolbay.net import http
+from toolbay.net.guard import check_redirect
 from toolbay.net.reasons import unreachable
 
 PATIENCE = 15.0
 """Seconds for one request, from the name's look-up to the end of its answer."""
 ANSWER_LIMIT = 256 * 1024
 """Bytes of one answer; documents of authorization servers have a few thousand."""
-FOR_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses after which the same may be asked again."""
+FOR_LATER = frozenset({408, 425, 429})
+"""Statuses below 500 after which the same may be asked again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +46,11 @@ class Answer:
             return cast("dict[str, Any]", found) if isinstance(found := json.loads(self.body), dict) else None
         except (ValueError, RecursionError):
             return None
+
+    @property
+    def for_later(self) -> bool:
+        """Whether it says nothing of what was asked: another time the answer may be another one."""
+        return self.status in FOR_LATER or self.status >= 500
 
     @property
     def said(self) -> str:
@@ -72,6 +78,10 @@ class Web:
         asked = {"Accept": "application/json", **(headers or {})}
         return await self._asked(url, lambda: http.get(self._client, url, headers=asked, limit=ANSWER_LIMIT))
 
+    async def peek(self, method: str, url: str, *, content: bytes = b"", headers: Mapping[str, str]) -> Answer:
+        """Status and headers of an answer, whose body may be a stream without an end. Redirects and errors are those of `get`."""
+        return await self._asked(url, lambda: self._peeked(method, url, content, headers))
+
     async def post(self, url: str, content: bytes, *, kind: str, headers: Mapping[str, str] | None = None) -> Answer:
         """The answer to a post of `content`, whose media type is `kind`; no redirect is followed. Raises as `get`."""
         told = {"Accept": "application/json", "Content-Type": kind, **(headers or {})}
@@ -84,6 +94,18 @@ class Web:
             pair = ":".join(quote(part, safe="") for part in basic)
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         return await self.post(url, urlencode(fields).encode(), kind="application/x-www-form-urlencoded", headers=headers)
+
+    async def _peeked(self, method: str, url: str, content: bytes, headers: Mapping[str, str]) -> httpx2.Response:
+        here, followed = http.target(url), 0
+        while True:
+            response = await self._client.send(self._client.build_request(method, url, content=content, headers=headers), stream=True)
+            await response.aclose()
+            if response.next_request is None:
+                return httpx2.Response(response.status_code, headers=response.headers, request=response.request)
+            url = str(response.next_request.url)
+            there = http.target(url)
+            check_redirect(here, there, followed=followed, same_method=response.next_request.method == method)
+            here, followed = there, followed + 1
 
     async def _asked(self, url: str, ask: Any) -> Answer:
         try:

@@ -1,0 +1,158 @@
+"""Who we are at an authorization server: an id given by hand, an address of our own, or an id that is asked for (RFC 7591)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from toolbay._lenient import as_object, as_text
+from toolbay._text import line
+from toolbay.auth import trust
+from toolbay.auth.records import Authority, Client, Method
+from toolbay.auth.web import Answer, Web
+from toolbay.config.models import LoginConfig
+from toolbay.errors import LoginFailed
+
+NAME = "Toolbay"
+"""What a person reads when asked whether this client may act for him."""
+EARLIER = 30.0
+"""Seconds before its end from which a secret is not relied on."""
+LATEST = 1e11
+"""Seconds since 1970 until which anything may be said to last."""
+LONGEST_ID = 2_000
+_WITH_SECRET: Mapping[str, Method] = {"client_secret_basic": "client_secret_basic", "client_secret_post": "client_secret_post"}
+
+
+async def client_for(
+    web: Web,
+    authority: Authority,
+    config: LoginConfig,
+    *,
+    redirect_uri: str,
+    scopes: Sequence[str],
+    known: Client | None = None,
+) -> Client:
+    """The client for a login at `authority`; `known` is the one of the login before, if there was one.
+
+    Raises:
+        BlockedAddress: as `Web.get`.
+        LoginFailed: there is no way to an id, none was given (retriable: not now), or the one that was given by hand was used
+            at another authorization server than the server names now.
+    """
+    if config.client_id:
+        return _given(authority, config, known)
+    if config.type == "client_credentials":
+        raise LoginFailed(
+            "a program that logs in by itself needs a name and a secret at the authorization server "
+            f"{trust.shown(authority.issuer)}: set `auth: {{clientId: ..., clientSecret: ...}}` on this server"
+        )
+    if config.client_metadata_url and authority.takes_addresses:
+        return Client(id=_address(config.client_metadata_url), issuer=authority.issuer)
+    if not authority.registration_endpoint:
+        raise LoginFailed(
+            f"the authorization server {trust.shown(authority.issuer)} gives nobody a client id by itself: "
+            "register a client there by hand, and set `auth: {clientId: ...}` on this server"
+        )
+    return await _registered(web, authority, redirect_uri, scopes)
+
+
+def usable(client: Client, authority: Authority, config: LoginConfig, *, now: Callable[[], float]) -> bool:
+    """Whether a client of an earlier login may serve again."""
+    if client.issuer != authority.issuer or (client.ends_at is not None and now() >= client.ends_at - EARLIER):
+        return False
+    if config.client_id:
+        return (client.id, client.secret) == (config.client_id, config.client_secret)
+    return client.asked_for or (client.id == config.client_metadata_url and authority.takes_addresses)
+
+
+def _given(authority: Authority, config: LoginConfig, known: Client | None) -> Client:
+    moved = known is not None and (known.id, known.asked_for) == (config.client_id, False) and known.issuer != authority.issuer
+    if moved and known is not None and not config.issuer:
+        raise LoginFailed(
+            f"the server names another authorization server, {trust.shown(authority.issuer)}, than before, {trust.shown(known.issuer)};"
+            " it is not shown `clientId` unasked: set the right one as `auth: {issuer: ...}` on this server"
+        )
+    method = _with_secret(authority.methods) if config.client_secret else "none"
+    return Client(id=config.client_id, secret=config.client_secret, issuer=authority.issuer, method=method)
+
+
+def _with_secret(methods: Sequence[str]) -> Method:
+    """How a secret is shown: the way that the authorization server names first; basic where it names none (RFC 8414, 2)."""
+    return next((_WITH_SECRET[named] for named in methods if named in _WITH_SECRET), "client_secret_basic")
+
+
+def _address(url: str) -> str:
+    """`url` if it can be a client's id (draft-ietf-oauth-client-id-metadata-document, 3)."""
+    trust.clear(url, what="`auth.clientMetadataUrl`")
+    parts = urlsplit(url)
+    if parts.scheme != "https" or parts.path in ("", "/") or {".", ".."} & set(parts.path.split("/")):
+        raise LoginFailed("`auth.clientMetadataUrl` is not used as a client id: it must be an https address with a path")
+    return url
+
+
+async def _registered(web: Web, authority: Authority, redirect_uri: str, scopes: Sequence[str]) -> Client:
+    method: Method = "none" if "none" in authority.methods or not authority.methods else _with_secret(authority.methods)
+    asked: dict[str, Any] = {
+        "client_name": NAME,
+        "redirect_uris": [redirect_uri],
+        "application_type": "native",
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+    }
+    answer = await _register(web, authority, {**asked, "scope": " ".join(scopes)} if scopes else asked)
+    if answer.status == 400 and scopes:
+        # Some know scopes that they do not let clients name beforehand (RFC 7591, 3.2.2 has no word of its own for that).
+        answer = await _register(web, authority, asked)
+    given = answer.json if answer.status in (200, 201) else None
+    client_id = as_text(as_object(given).get("client_id"))
+    if given is None or not client_id:
+        raise _refused(authority, answer)
+    if len(client_id) > LONGEST_ID or not client_id.isprintable():
+        raise LoginFailed(
+            f"the authorization server {trust.shown(authority.issuer)} gave a client id that is none: register one by hand, {_BY_HAND}"
+        )
+    client = Client(id=client_id, issuer=authority.issuer, redirect_uri=redirect_uri, asked_for=True)
+    return _with_what_was_given(client, given, authority, method)
+
+
+def _with_what_was_given(client: Client, given: Mapping[str, Any], authority: Authority, asked: Method) -> Client:
+    secret = as_text(given.get("client_secret"))
+    named = as_text(given.get("token_endpoint_auth_method"))
+    if not named:
+        named = _with_secret(()) if secret and not authority.methods else asked
+    if named == "none":
+        return client
+    if named not in _WITH_SECRET or not secret:
+        raise LoginFailed(
+            f"the authorization server {trust.shown(authority.issuer)} wants clients to say who they are in a way that is not supported"
+            f" ({line(named, 60)}): register a client by hand, {_BY_HAND}"
+        )
+    return replace(client, secret=secret, method=_WITH_SECRET[named], ends_at=_end(given.get("client_secret_expires_at")))
+
+
+async def _register(web: Web, authority: Authority, asked: Mapping[str, Any]) -> Answer:
+    answer = await web.post(authority.registration_endpoint, json.dumps(asked).encode(), kind="application/json")
+    if answer.for_later:
+        raise _refused(authority, answer)
+    return answer
+
+
+_BY_HAND = "and set `auth: {clientId: ...}` on this server"
+
+
+def _refused(authority: Authority, answer: Answer) -> LoginFailed:
+    said = f": {answer.said}" if answer.said and answer.status >= 400 else ""
+    mend = "try again later" if answer.for_later else f"register a client there by hand, {_BY_HAND}"
+    text = f"the authorization server {trust.shown(authority.issuer)} gave no client id (HTTP {answer.status}); {mend}{said}"
+    return LoginFailed(text, retriable=answer.for_later)
+
+
+def _end(value: object) -> float | None:
+    """When a secret ends (RFC 7591, 3.2.1: 0 is never)."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        return None
+    return float(min(value, LATEST))
