@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
+from servers.raw_http import Request, Step
 from support.processes import eventually
 from toolbay.types import Json
 
@@ -30,6 +31,8 @@ class RawSse:
         self.gate = asyncio.Event()
         self.held = 0
         """Posts that wait for it, and whose client is still there."""
+        self.door: Callable[[Request], Awaitable[Step | None]] | None = None
+        """As of `RawHttp`."""
         self.posts: list[Json] = []
         self.effects: Counter[str] = Counter()
         """Calls that were carried out, by tool."""
@@ -53,7 +56,10 @@ class RawSse:
                 method, path, _ = head[0].split(" ")
                 headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
-                if path == "/old":
+                refusal = self.door and await self.door(Request(method=method, target=path, headers=headers, body=body))
+                if refusal is not None:
+                    answer(writer, refusal.status, refusal.headers, refusal.body)
+                elif path == "/old":
                     answer(writer, 307, {"Location": self.redirect})
                 elif method == "GET":
                     self.stream(writer)

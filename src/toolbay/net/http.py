@@ -242,14 +242,17 @@ class _AtHome(httpx2.AsyncBaseTransport):
         self._ours = {(name.lower(), value) for name, value in httpx2.Headers(dict(headers)).raw}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        url = request.url
-        there = Target(url.scheme, url.raw_host.decode("ascii"), url.port or {"https": 443}.get(url.scheme, 80))
-        if not within(self._home, there):
+        if not within(self._home, leads_to(request.url)):
             request.headers = httpx2.Headers([item for item in request.headers.raw if (item[0].lower(), item[1]) not in self._ours])
         return await self._inner.handle_async_request(request)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def leads_to(url: httpx2.URL) -> Target:
+    """The origin of a request that is on its way, to be compared with another one; whether it may be reached is judged elsewhere."""
+    return Target(url.scheme, url.raw_host.decode("ascii"), url.port or DEFAULT_PORTS.get(url.scheme, 80))
 
 
 def _parts(url: httpx2.URL) -> Parts:

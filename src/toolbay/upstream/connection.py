@@ -99,9 +99,9 @@ class Connection:
         if self._opening is not None:
             self._opening.cancel()  # a server that hangs in its handshake is not waited for
 
-    def start(self) -> None:
-        """Ask for an attempt at once where the last one failed, with a clean record. Nothing happens in other states."""
-        if self.standing.ask():
+    def start(self, why: Happening = Happening.START) -> None:
+        """Ask for an attempt at once where the last one failed, with a clean record (`Standing.ask`). Nothing happens in other states."""
+        if self.standing.ask(why):
             self._again.set()
 
     @property

@@ -6,15 +6,16 @@ The SDK costs more than a second to import, so it is loaded only here, in a thre
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from types import ModuleType
 
 import anyio
 import anyio.to_thread
 
-from toolbay.config.models import TransportType
-from toolbay.upstream.engine import Engine, Opening
+from toolbay.config.models import ServerConfig, TransportType
+from toolbay.upstream.engine import Credentials, Engine, OpenEngine, Opening
 from toolbay.upstream.launch import prepare
 from toolbay.upstream.process import spawn
 from toolbay.upstream.sandbox import confined
@@ -43,3 +44,8 @@ async def official(opening: Opening) -> AsyncGenerator[Engine]:
             opening.diagnostics.exceeded = lambda: child.exceeded
         sdk = await load()
         yield await stack.enter_async_context(sdk.session(opening, child))
+
+
+def with_credentials(open_engine: OpenEngine, of: Callable[[str, ServerConfig], Credentials | None]) -> OpenEngine:
+    """`open_engine` with what `of` gives for a server's name and entry."""
+    return lambda opening: open_engine(replace(opening, credentials=of(opening.name, opening.config)))

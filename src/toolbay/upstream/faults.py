@@ -223,10 +223,10 @@ class Faults(httpx2.AsyncBaseTransport):
         reply = _reply(body) or {}
         error = as_object(reply.get("error"))
         if not error:
-            return refused_status(status, headers, body.decode("utf-8", "replace"), url, self._safe)
+            return refused_status(response, body.decode("utf-8", "replace"), url, self._safe)
         code, said = error.get("code"), as_text(error.get("message"))
         if status in (401, 403):
-            return refused_status(status, headers, said, url, self._safe)
+            return refused_status(response, said, url, self._safe)
         answered = reply.get("id") == request_id
         text = line(self._safe(clean(said)), 300) + patience(headers)
         if not answered or not text:

@@ -63,7 +63,7 @@ class Streams:
     async def _judge(self, response: httpx2.Response, url: str) -> None:
         if response.status_code != 200:
             body = await read_error(response)
-            told = refused_status(response.status_code, response.headers, body.decode("utf-8", "replace"), url, self.safe)
+            told = refused_status(response, body.decode("utf-8", "replace"), url, self.safe)
             raise told if isinstance(told, ConnectionFailed) else HandshakeFailed(str(told))
         found = kind(response)
         if found != EVENT_STREAM:

@@ -15,7 +15,7 @@ from toolbay.config.models import RestartPolicy
 from toolbay.errors import AuthRequired, CallTimeout, ConnectionFailed, ToolbayError
 from toolbay.upstream.breaker import Breaker
 from toolbay.upstream.failures import may_come_back, unavailable
-from toolbay.upstream.state import ABSENT, DOWN, SETTLED, Happening, State, after
+from toolbay.upstream.state import ABSENT, DOWN, SETTLED, TABLE, Happening, State, after
 
 
 class Standing:
@@ -72,16 +72,16 @@ class Standing:
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
-    def ask(self) -> bool:
+    def ask(self, why: Happening = Happening.START) -> bool:
         """Somebody wants an attempt now: it begins with a clean record, here, so that who asks can wait for what comes of it.
 
-        False where nothing has failed: then nothing follows.
+        `why` may also be that it is AUTHORIZED by now. False where nothing has failed, or not for want of that: then nothing follows.
         """
-        if self.state not in DOWN:
+        if self.state not in DOWN or (self.state, why) not in TABLE:
             return False
         self._breaker.reset()
         self._tried = False
-        self.to(Happening.START)
+        self.to(why)
         return True
 
     def due(self) -> None:

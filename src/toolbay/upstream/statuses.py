@@ -24,14 +24,18 @@ NOT_PROCESSED = frozenset({421, 425})
 REJECTED = frozenset({-32700, -32600, -32601, -32602, -32020, -32021, -32022})
 """JSON-RPC codes that say, by contract, that a request was refused before anything was done."""
 ASKS_FOR_PATIENCE = frozenset({*NOT_PROCESSED, 429, 503})
+MEND = "toolbay.mend"
+"""The extension of an HTTP response that says why it was denied, and what to do: a clause, where more is known than its headers tell."""
 
 
-def refused_status(status: int, headers: httpx2.Headers, body: str, url: str, safe: Callable[[str], str]) -> ToolbayError:
+def refused_status(response: httpx2.Response, body: str, url: str, safe: Callable[[str], str]) -> ToolbayError:
     """What an HTTP error status means for a connection or a call. `safe` masks the secrets that a body says back."""
+    status, headers = response.status_code, response.headers
     where = shown_url(url)
     said = f": {line(safe(clean(body)), 200)}" if body.strip() and not _is_html(headers) else ""
     if status in (401, 403):
-        return AuthRequired(f"{where} answered HTTP {status}, {_denial(status, headers)}{said}", code=status)
+        why = response.extensions.get(MEND) or _denial(status, headers)
+        return AuthRequired(f"{where} answered HTTP {status}, {why}{said}", code=status)
     if status == 404:
         return ServerError(f"{where} answered HTTP 404: there is no MCP endpoint at this address{said}", code=404, ran=False)
     if status == 405:

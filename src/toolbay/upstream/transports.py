@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
@@ -19,11 +19,11 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCResponse
 
 from toolbay._aio import clock
-from toolbay.config.models import ServerConfig, TransportType
+from toolbay.config.models import TransportType
 from toolbay.errors import ConnectionLost, HandshakeFailed, ServerError, ToolbayError
 from toolbay.net import http
-from toolbay.net.guard import Policy
 from toolbay.types import Json
+from toolbay.upstream.authorized import Authorized
 from toolbay.upstream.boxes import LAST_BYTES, Inbox, Incoming, Outbox
 from toolbay.upstream.engine import Opening
 from toolbay.upstream.faults import Faults
@@ -182,37 +182,39 @@ async def connect(opening: Opening, child: Child | None, ledger: Ledger, line: L
 
 @asynccontextmanager
 async def _over_http(opening: Opening, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
-    config = opening.config
-
-    def wrap(inner: httpx2.AsyncBaseTransport) -> httpx2.AsyncBaseTransport:
-        return Faults(inner, ledger, on_dead=line.dead, wakes=False, safe=opening.safe)
-
     async with (
-        http.client(headers=config.headers, wrap=wrap, policy=_policy(config)) as client,
+        _client(opening, ledger, line, wakes=False) as client,
         Streamable(
-            client=client, url=config.url, ledger=ledger, gone=line.died.is_set, on_gone=line.dead, on_gap=opening.on_gap
+            client=client, url=opening.config.url, ledger=ledger, gone=line.died.is_set, on_gone=line.dead, on_gap=opening.on_gap
         ).open() as streams,
     ):
         yield streams
 
 
-def _policy(config: ServerConfig) -> Policy:
-    """Where the server's client may go. Raises BlockedAddress for a URL that is refused whatever it resolves to."""
-    return http.policy_for(config.url, whitelist=config.ssrf_whitelist, fake_ip=config.fake_ip)
+@asynccontextmanager
+async def _over_sse(opening: Opening, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
+    async with (
+        _client(opening, ledger, line, wakes=True) as client,
+        Sse(client=client, ledger=ledger, on_dead=line.dead, safe=opening.safe).open(opening.config.url) as streams,
+    ):
+        yield streams
 
 
 @asynccontextmanager
-async def _over_sse(opening: Opening, ledger: Ledger, line: Line) -> AsyncGenerator[Streams]:
-    config = opening.config
+async def _client(opening: Opening, ledger: Ledger, line: Line, *, wakes: bool) -> AsyncGenerator[httpx2.AsyncClient]:
+    """The client of one session; `wakes` as of `Faults`. Raises BlockedAddress for a URL that is refused whatever it resolves to."""
+    config, credentials = opening.config, opening.credentials
+    policy = http.policy_for(config.url, whitelist=config.ssrf_whitelist, fake_ip=config.fake_ip)
 
     def wrap(inner: httpx2.AsyncBaseTransport) -> httpx2.AsyncBaseTransport:
-        return Faults(inner, ledger, on_dead=line.dead, wakes=True, safe=opening.safe)
+        if credentials is not None:
+            inner = Authorized(inner, credentials, home=http.target(config.url), ledger=ledger)
+        return Faults(inner, ledger, on_dead=line.dead, wakes=wakes, safe=opening.safe)
 
-    async with (
-        http.client(headers=config.headers, wrap=wrap, policy=_policy(config)) as client,
-        Sse(client=client, ledger=ledger, on_dead=line.dead, safe=opening.safe).open(config.url) as streams,
-    ):
-        yield streams
+    async with AsyncExitStack() as stack:
+        if credentials is not None:
+            await stack.enter_async_context(credentials.at_work())
+        yield await stack.enter_async_context(http.client(headers=config.headers, wrap=wrap, policy=policy))
 
 
 @asynccontextmanager
