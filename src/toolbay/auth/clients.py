@@ -81,7 +81,7 @@ def _given(authority: Authority, config: LoginConfig, known: Client | None) -> C
 
 def _with_secret(methods: Sequence[str]) -> Method:
     """How a secret is shown: the way that the authorization server names first; basic where it names none (RFC 8414, 2)."""
-    return next((_WITH_SECRET[named] for named in methods if named in _WITH_SECRET), "client_secret_basic")
+    return _WITH_SECRET[next((named for named in methods if named in _WITH_SECRET), "client_secret_basic")]
 
 
 def _address(url: str) -> str:

@@ -265,7 +265,7 @@ def _same(named: str, issuer: str) -> bool:
 
 
 def _trouble(answer: Answer) -> LoginFailed:
-    said = f": {answer.said}" if answer.said else ""
+    said = f": {answer.said}" if answer.said and "?" not in answer.url else ""
     where = trust.shown(answer.url)
     return LoginFailed(f"{where} answered HTTP {answer.status}, so it is not known how to log in; try again later{said}", retriable=True)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from toolbay._lenient import as_object, as_text
@@ -37,8 +37,8 @@ class Denied(LoginFailed):
 class Code:
     """What a person's yes is exchanged with. It is secret, and counts once."""
 
-    code: str
-    verifier: str
+    code: str = field(repr=False)
+    verifier: str = field(repr=False)
     """What the challenge was made of that the page was asked with (RFC 7636)."""
     redirect_uri: str
     """Exactly as the page was asked with."""
@@ -89,7 +89,7 @@ async def revoke(web: Web, authority: Authority, client: Client, tokens: Tokens)
             # Who revokes no access tokens has ended this one with its refresh token, or lets it run out (RFC 7009, 2.1).
             if kind == "access_token" and tokens.refresh and _code(answer) == "unsupported_token_type":
                 return
-            _judge(authority, answer, "take the login back")
+            _judge(authority, answer, "take the login back", secrets=(token, client.secret))
 
 
 async def _tokens(
@@ -97,7 +97,8 @@ async def _tokens(
 ) -> Tokens:
     asked_at = now()
     answer = await _ask(web, authority, client, {**fields, "resource": authority.resource}, at=authority.token_endpoint)
-    _judge(authority, answer, "give a token")
+    secrets = (client.secret, *(fields.get(name, "") for name in ("code", "code_verifier", "refresh_token")))
+    _judge(authority, answer, "give a token", secrets=secrets)
     given = as_object(answer.json)
     access, kind = as_text(given.get("access_token")), as_text(given.get("token_type")) or "bearer"
     if not _is_token(access):
@@ -130,12 +131,12 @@ async def _ask(web: Web, authority: Authority, client: Client, fields: Mapping[s
     return await web.form(at, {**fields, "client_id": client.id, **secret})
 
 
-def _judge(authority: Authority, answer: Answer, what: str) -> None:
-    """Raise unless the answer is a yes. Some say no with status 200."""
+def _judge(authority: Authority, answer: Answer, what: str, *, secrets: Iterable[str]) -> None:
+    """Raise unless the answer is a yes; some say no with status 200. `secrets` were sent, and may be said back."""
     code = _code(answer)
     if 200 <= answer.status < 300 and not code:
         return
-    said = f": {answer.said}" if code or (answer.status >= 400 and answer.said) else ""
+    said = f": {words}" if (code or answer.status >= 400) and (words := answer.said_without(secrets)) else ""
     text = f"the authorization server {trust.shown(authority.issuer)} did not {what} (HTTP {answer.status}){said}"
     if answer.for_later or code in _FOR_LATER:
         raise LoginFailed(text, retriable=True)

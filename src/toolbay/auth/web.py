@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,6 +14,7 @@ import anyio
 import httpx2
 
 from toolbay._lenient import as_object
+from toolbay._redact import mask
 from toolbay._redact import url as shown_url
 from toolbay._text import clean, line
 from toolbay.config.models import ServerConfig
@@ -55,11 +56,18 @@ class Answer:
     @property
     def said(self) -> str:
         """What it says, for people, on one line: the fields of an OAuth error (RFC 6749, 5.2), else the beginning of a text."""
+        return self.said_without(())
+
+    def said_without(self, secrets: Iterable[str]) -> str:
+        """`said` where `secrets` were sent, which an answer may say back."""
         given = as_object(self.json)
         parts = [given[key] for key in ("error", "error_description") if isinstance(given.get(key), str)]
         if parts or "html" in self.headers.get("content-type", ""):
-            return line(clean(": ".join(parts)), 200)
-        return line(clean(self.body[:1000].decode("utf-8", "replace")), 200)
+            text = ": ".join(parts)
+        else:
+            text = self.body.decode("utf-8", "replace")
+        # Before it is cut: of a secret that was cut, a part would stay.
+        return line(clean(mask(clean(text), secrets)), 200)
 
 
 class Web:
