@@ -40,7 +40,15 @@ class ConfigError(ToolbayError):
 
 
 class BlockedAddress(ToolbayError):
-    """The network policy refused an address. Never retried."""
+    """The network policy refused an address. Never retried.
+
+    `cause` and `mend` are the two parts of its sentence; `mend` is empty where nothing helps, or the cause says it.
+    """
+
+    def __init__(self, cause: str, mend: str = "") -> None:
+        super().__init__(f"{cause}: {mend}" if mend else cause)
+        self.cause = cause
+        self.mend = mend
 
 
 class ConnectionFailed(ToolbayError):

@@ -24,7 +24,7 @@ from toolbay.diagnosis.findings import Notes, Report, Verdict
 from toolbay.net import http
 from toolbay.net.guard import Policy
 from toolbay.net.proxy import Proxies
-from toolbay.net.steps import walk
+from toolbay.net.steps import Stage, Walk, walk
 
 pytestmark = pytest.mark.anyio
 
@@ -117,6 +117,16 @@ async def test_a_closed_address_names_the_rule_and_the_entry_that_would_open_it(
     assert "network guard" in finding.what
     assert why in f"{finding.why} {finding.mend}"
     assert mend in f"{finding.why} {finding.mend}"
+
+
+def test_what_a_name_server_answers_is_not_taken_for_the_mend() -> None:
+    """SEC-28: whoever answers for a name writes no advice."""
+    notes = Notes(server="s")
+    walked = Walk(addresses=("10.1.2.3: switch the guard off",), failed=Stage.GUARD)
+    ways.tell(servers.config({"type": "streamableHttp", "url": "http://intranet.example/mcp"}), walked, Policy(), notes)
+    finding = notes.findings[0]
+    assert finding.why == "intranet.example leads to 10.1.2.3: switch the guard off, which is no address that can be dialled"
+    assert finding.mend == "correct its DNS entry"
 
 
 async def test_a_url_that_is_refused_whatever_it_resolves_to() -> None:

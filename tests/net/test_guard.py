@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,29 @@ def test_a_refusal_names_the_cause_and_the_mend(url: str, says: str) -> None:
     with pytest.raises(BlockedAddress, match=says) as caught:
         check_addresses(target(url).host, [target(url).host], Policy())
     assert "canary-hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "answer", "mend"),
+    [
+        ("http://intranet/", "10.1.2.3", 'if this is meant, add "10.1.2.3/32" to `ssrfWhitelist` of this server'),
+        ("http://intranet/", "http://10.1.2.3: 80", "correct its DNS entry"),
+        ("http://0.0.0.0/", "0.0.0.0", "write 127.0.0.1 if this machine is meant"),
+        ("http://a..b/", "", "correct `url`"),
+        ("http://exa mple.com/", "", "correct `url`"),
+        ("http://metadata.google.internal/", "", ""),
+        ("http://169.254.169.254/", "169.254.169.254", ""),
+    ],
+)
+def test_the_cause_and_the_mend_can_be_had_apart(url: str, answer: str, mend: str) -> None:
+    """Attack 9: who shows them one by one need not take a sentence apart, in which a name from outside may stand."""
+    with pytest.raises(BlockedAddress) as caught:
+        check_addresses(target(url).host, [answer], Policy())
+    error = caught.value
+    assert error.mend == mend
+    assert str(error) == (f"{error.cause}: {mend}" if mend else error.cause)
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.cause, again.mend) == (str(error), error.cause, error.mend)
 
 
 def test_a_name_is_shown_with_the_address_that_it_leads_to() -> None:

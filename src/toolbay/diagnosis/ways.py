@@ -40,7 +40,7 @@ def tell(config: ServerConfig, walked: Walk, policy: Policy, notes: Notes) -> No
 
 
 def _tell_verdict(config: ServerConfig, walked: Walk, policy: Policy, notes: Notes) -> None:
-    """Which of the addresses is closed, by which rule, and what would open it: the guard's own words say all three."""
+    """Which of the addresses is closed, by which rule, and what would open it: the guard itself says all three."""
     goal = http.target(config.url)
     known = [] if goal.literal else [f"{goal.host} is {', '.join(walked.addresses)}"]
     shown = [*known, f"the guard's tables are of {AS_OF}"]
@@ -48,8 +48,7 @@ def _tell_verdict(config: ServerConfig, walked: Walk, policy: Policy, notes: Not
         try:
             check_addresses(goal.host, [address], policy.toward(goal.host, goal.port))
         except BlockedAddress as error:
-            rule, _, entry = str(error).partition(": ")
-            notes.error("the network guard closes the way to its address", rule, entry or "correct `url`", shown)
+            notes.error("the network guard closes the way to its address", error.cause, error.mend or "correct `url`", shown)
             return
     notes.error("the network guard closes the way to its address", str(walked.failure), "correct `url`, or the proxy's address")
 

@@ -132,7 +132,7 @@ class Dialler(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         del timeout, socket_options
-        raise BlockedAddress(f"{path} is a socket file, which no server is reached through: set an http or https `url`")
+        raise BlockedAddress(f"{path} is a socket file, which no server is reached through", "set an http or https `url`")
 
     async def sleep(self, seconds: float) -> None:
         await anyio.sleep(seconds)
@@ -183,7 +183,7 @@ class Dialler(httpcore2.AsyncNetworkBackend):
             raise httpcore2.ConnectError(str(error)) from error
         if reached != address:
             await close(stream)
-            raise BlockedAddress(f"{host} was dialled at {address}, but {reached or 'something unknown'} answered: check the network")
+            raise BlockedAddress(f"{host} was dialled at {address}, but {reached or 'something unknown'} answered", "check the network")
         return stream
 
 

@@ -152,17 +152,17 @@ def check_host(host: str) -> Address | None:
                 return canonical(IPv6Address(host))
         except ValueError:
             pass
-        raise BlockedAddress(f"{shown} is no IPv6 address that can be dialled: correct `url`")
+        raise BlockedAddress(f"{shown} is no IPv6 address that can be dialled", "correct `url`")
     name = host.removesuffix(".")
     labels = name.split(".")
     if _NUMBER.fullmatch(labels[-1]):
         try:
             return IPv4Address(host)
         except ValueError:
-            text = f"{shown} is an IPv4 address in a form that programs read differently: write it as four decimal numbers"
-            raise BlockedAddress(text) from None
+            text = f"{shown} is an IPv4 address in a form that programs read differently"
+            raise BlockedAddress(text, "write it as four decimal numbers") from None
     if len(name) > 253 or not all(len(label) <= 63 and _LABEL.fullmatch(label) for label in labels):
-        raise BlockedAddress(f"{shown} is no host name: correct `url`")
+        raise BlockedAddress(f"{shown} is no host name", "correct `url`")
     if any(name == denied or name.endswith(f".{denied}") for denied in METADATA_NAMES):
         raise BlockedAddress(f"{shown} is a cloud's metadata service, which hands out credentials: it stays closed")
     return None
@@ -181,11 +181,11 @@ def check_addresses(host: str, addresses: Iterable[str], policy: Policy) -> tupl
         except ValueError:
             address = None
         if address is None:
-            raise BlockedAddress(f"{host} leads to {line(text, 80)}, which is no address that can be dialled: correct its DNS entry")
+            raise BlockedAddress(f"{host} leads to {line(text, 80)}, which is no address that can be dialled", "correct its DNS entry")
         _judge(host, address, policy, named=literal is None)
         checked[address] = None
     if not checked:
-        raise BlockedAddress(f"{host} has no address: check the name in `url`")
+        raise BlockedAddress(f"{host} has no address", "check the name in `url`")
     return tuple(checked)
 
 
@@ -207,12 +207,12 @@ def check_redirect(sent: Target, to: Target, *, followed: int = 0, same_method: 
     """
     if not within(sent, to):
         raise BlockedAddress(
-            f"{sent.origin} redirects to {to.origin}, another origin, which is not followed: set that as `url` if it is right"
+            f"{sent.origin} redirects to {to.origin}, another origin, which is not followed", "set that as `url` if it is right"
         )
     if not same_method:
-        raise BlockedAddress(f"{sent.origin} answers with a redirect that would lose the message: set the address it names as `url`")
+        raise BlockedAddress(f"{sent.origin} answers with a redirect that would lose the message", "set the address it names as `url`")
     if followed >= MAX_REDIRECTS:
-        raise BlockedAddress(f"{sent.origin} redirects more than {MAX_REDIRECTS} times: set the last address as `url`")
+        raise BlockedAddress(f"{sent.origin} redirects more than {MAX_REDIRECTS} times", "set the last address as `url`")
 
 
 def _judge(host: str, address: Address, policy: Policy, *, named: bool) -> None:
@@ -233,10 +233,10 @@ def _judge(host: str, address: Address, policy: Policy, *, named: bool) -> None:
         return
     network, what = found
     if int(address) == 0:
-        raise BlockedAddress(f"{where} {what}, which cannot be connected to: write 127.0.0.1 if this machine is meant")
+        raise BlockedAddress(f"{where} {what}, which cannot be connected to", "write 127.0.0.1 if this machine is meant")
     raise BlockedAddress(
-        f"{where} {what} ({network}), closed to servers by default: if this is meant, "
-        f'add "{_exactly(address)}" to `ssrfWhitelist` of this server',
+        f"{where} {what} ({network}), closed to servers by default",
+        f'if this is meant, add "{_exactly(address)}" to `ssrfWhitelist` of this server',
     )
 
 
@@ -245,7 +245,7 @@ def _exactly(address: Address) -> str:
 
 
 def _unclear(text: str, why: str) -> BlockedAddress:
-    return BlockedAddress(f"the address {line(shown_url(text), 120)} cannot be used, because {why}: correct `url`")
+    return BlockedAddress(f"the address {line(shown_url(text), 120)} cannot be used, because {why}", "correct `url`")
 
 
 def _network(entry: str, key: str) -> Network:
