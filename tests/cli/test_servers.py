@@ -226,6 +226,17 @@ def test_what_is_meant_from_here_is_found_from_elsewhere(tmp_path: Path) -> None
     assert "cwd: data\n" in here.read_text()
 
 
+def test_an_address_that_is_added_may_want_a_login(tmp_path: Path, configure: Configure) -> None:
+    """CLI: it is not asked, so it is said what helps if so; not for a program, nor where there is a token."""
+    configure()
+    assert (
+        "; toolbay login 'my board' logs in, if it wants that" in toolbay("add", "my board", "--url", "https://h/mcp", cwd=tmp_path).stderr
+    )
+    given = toolbay("add", "b", "--url", "https://h/mcp", "--header", "authorization: Bearer ${TOKEN:-x}", cwd=tmp_path)
+    assert "toolbay test b tries it out." in given.stderr
+    assert "login" not in toolbay("add", "c", "--", "npx", "-y", "pkg", cwd=tmp_path).stderr
+
+
 def test_a_command_that_is_quoted_as_a_whole_is_taken_apart(tmp_path: Path, configure: Configure) -> None:
     """CLI, CFG-6: `-- "npx -y pkg"` is a command and its arguments; in a file it is a warning; a program's path may have spaces."""
     path = configure()

@@ -112,7 +112,13 @@ def add(  # noqa: PLR0917  (typer's form: one parameter an option)
         add_server(path, name, entry, replace=force)
     except ConfigError:  # somebody else may have written at the same moment: the second look is at what they wrote
         add_server(path, name, entry, replace=force)
-    invoked.terminal.say(f'Added "{name}" to {path}. toolbay test {shlex.quote(name)} tries it out.')
+    shown = shlex.quote(name)
+    hint = (
+        ""
+        if command or any(key.lower() == "authorization" for key in entry.get("headers", {}))
+        else f"; toolbay login {shown} logs in, if it wants that"
+    )
+    invoked.terminal.say(f'Added "{name}" to {path}. toolbay test {shown} tries it out{hint}.')
     _tell_missing(invoked, path, name)
 
 
