@@ -61,15 +61,24 @@ class Greeting:
         return await self._discover(MODERN_PROTOCOL_VERSIONS[-1])
 
     async def _discover(self, wanted: str) -> ServerInfo:
-        params, options = self._stamps.discovery(wanted)
-        budget = Budget(timeout=DISCOVER_TIMEOUT, ceiling=DISCOVER_TIMEOUT)
-        result = await self._exchange("server/discover", params, options, budget)
+        try:
+            result = await self._discovered(wanted)
+        except ServerError as error:
+            named = _mutual(as_object(error.data).get("supported"))
+            if error.code != UNSUPPORTED_PROTOCOL_VERSION or not named:
+                raise
+            result = await self._discovered(named[-1])  # once: it said itself that this will do
         offered = result.get("supportedVersions")
-        mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(offered, list) and known in offered]
+        mutual = _mutual(offered)
         if not mutual:
             raise HandshakeFailed(f"it offers the protocol versions {offered!r}, of which this client knows none", retriable=False)
         identity = as_object(as_object(result.get("_meta")).get(SERVER_INFO_META_KEY))
         return _server_info(mutual[-1], identity, result, self._opening.safe)
+
+    async def _discovered(self, wanted: str) -> Json:
+        params, options = self._stamps.discovery(wanted)
+        budget = Budget(timeout=DISCOVER_TIMEOUT, ceiling=DISCOVER_TIMEOUT)
+        return await self._exchange("server/discover", params, options, budget)
 
     async def _initialize(self) -> ServerInfo:
         timeout = self._opening.config.startup_timeout
@@ -86,6 +95,11 @@ class Greeting:
 def said(text: str, limit: int, safe: Callable[[str], str]) -> str:
     """What a server said, on one line. Secrets go before it is cut: a part of one would not be found again."""
     return line(safe(clean(text)), limit)
+
+
+def _mutual(offered: object) -> list[str]:
+    """Those versions of the later era among `offered` that this client knows, the newest last."""
+    return [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(offered, list) and known in offered]
 
 
 def _server_info(protocol: str, identity: Json, result: Json, safe: Callable[[str], str]) -> ServerInfo:
