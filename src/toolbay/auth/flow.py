@@ -44,7 +44,7 @@ _ENTROPY: Final = 32
 class Page:
     """The page that a person is led to."""
 
-    url: str
+    url: str = field(repr=False)
     """Judged, and safe to show; it is good for one login."""
     host: str
     """Whose page it is: for the person to look at before anything is typed there."""

@@ -1,0 +1,507 @@
+"""A person's login, whole: a real server that wants a token, a real authorization server, a real browser's request; and all who say no."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import anyio
+import pytest
+
+from servers.raw_http import RawHttp, Request, Step
+from servers.raw_oauth import RawOAuth
+from support.processes import eventually
+from toolbay.auth.callback import listening
+from toolbay.auth.flow import Page, Person, logged_in
+from toolbay.auth.records import Login, Tokens
+from toolbay.auth.store import Damaged, Files, Memory, Store, key
+from toolbay.config.models import ServerConfig
+from toolbay.errors import LoginFailed
+
+pytestmark = pytest.mark.anyio
+
+
+class Visitor:
+    """A person with a browser on this machine, who agrees."""
+
+    def __init__(self) -> None:
+        self.pages: list[Page] = []
+        self.shown: list[tuple[int, str]] = []
+
+    async def go(self, page: Page) -> None:
+        self.pages.append(page)
+        self.shown.append(await RawOAuth.visit(page.url))
+
+
+class Absent:
+    """A person who is shown the page and does nothing, with `before` to look at what is there."""
+
+    def __init__(self, before: Callable[[Page], Awaitable[None]] | None = None) -> None:
+        self.pages: list[Page] = []
+        self._before = before
+
+    async def go(self, page: Page) -> None:
+        self.pages.append(page)
+        if self._before is not None:
+            await self._before(page)
+
+
+class Paster(Absent):
+    """A person whose browser is at another machine, and who brings its address, changed by `how`."""
+
+    def __init__(self, how: Callable[[str], str] = lambda address: address) -> None:
+        super().__init__()
+        self._how = how
+
+    async def pasted(self) -> str:
+        return self._how(await RawOAuth.approve(self.pages[-1].url))
+
+
+@dataclass(kw_only=True)
+class Scene:
+    oauth: RawOAuth
+    server: RawHttp
+    store: Store
+
+    def config(self, **auth: Any) -> ServerConfig:
+        return ServerConfig.model_validate({**self.server.entry, **({"auth": auth} if auth else {})})
+
+    async def login(self, person: Person | None = None, *, patience: float = 30, **auth: Any) -> Login:
+        config = self.config(**auth)
+        return await logged_in("notes", config, store=self.store, person=person or Visitor(), now=time.time, patience=patience)
+
+    async def kept(self, **auth: Any) -> Login | None:
+        return await self.store.load(key("notes", self.config(**auth)))
+
+    async def keep(self, login: Login, **auth: Any) -> None:
+        await self.store.save(key("notes", self.config(**auth)), login)
+
+    async def fails(self, match: str, person: Person | None = None, *, patience: float = 30, **auth: Any) -> LoginFailed:
+        with pytest.raises(LoginFailed, match=match) as caught:
+            await self.login(person, patience=patience, **auth)
+        assert "canary-" not in str(caught.value)
+        return caught.value
+
+
+@asynccontextmanager
+async def scene() -> AsyncGenerator[Scene]:
+    async with RawOAuth(path="/tenant") as oauth, RawHttp() as server:
+        oauth.protect(server)
+        yield Scene(oauth=oauth, server=server, store=Memory())
+
+
+async def test_a_person_agrees_and_the_tokens_are_kept() -> None:
+    """OAuth: discovery, registration, the page, the callback, the code: once each; the tokens open the server."""
+    async with scene() as here:
+        person = Visitor()
+        login = await here.login(person)
+        assert login.tokens is not None
+        assert here.oauth.guards(login.tokens.access)
+        assert await here.kept() == login
+        assert (login.url, login.authority.issuer, login.client.asked_for) == (here.server.url, here.oauth.issuer, True)
+        (page,), ((status, shown),) = person.pages, person.shown
+        assert (page.server, page.host, page.issuer) == ("notes", urlsplit(here.oauth.origin).netloc, urlsplit(here.oauth.issuer).netloc)
+        assert (status, "You can close this page" in shown) == (200, True)
+        assert (len(here.oauth.registrations), here.oauth.codes, len(here.oauth.authorizations)) == (1, 1, 1)
+        assert page.redirect_uri == here.oauth.registrations[0]["redirect_uris"][0] == login.client.redirect_uri
+        assert page.state not in repr(page)
+
+
+async def test_what_the_page_is_asked_with() -> None:
+    """OAuth: S256, the resource, a state and a verifier that are never the same; what the endpoint's own query says stays, but for ours."""
+    async with scene() as here:
+        here.oauth.metadata = {
+            "authorization_endpoint": f"{here.oauth.issuer}/authorize?tenant=a%20b&redirect_uri=https%3A%2F%2Fevil.example"
+        }
+        people = [Visitor(), Visitor()]
+        for person in people:
+            await here.login(person)
+        one, two = here.oauth.authorizations
+        for asked, person in zip((one, two), people, strict=True):
+            assert asked["response_type"] == "code"
+            assert asked["code_challenge_method"] == "S256"
+            assert asked["resource"] == here.server.url
+            assert asked["redirect_uri"] == person.pages[0].redirect_uri
+            assert asked["tenant"] == "a b"
+            assert person.pages[0].url.count("redirect_uri=") == 1
+            assert len(asked["state"]) >= 43
+        assert one["state"] != two["state"]
+        assert one["code_challenge"] != two["code_challenge"]
+        assert here.oauth.forms[0]["code_verifier"] != here.oauth.forms[1]["code_verifier"]
+
+
+async def test_over_ssh_the_person_brings_the_address_that_the_browser_ended_at() -> None:
+    """OAuth: with white space around it, without its beginning, with a fragment behind it: as people copy it."""
+    changes: list[Callable[[str], str]] = [
+        lambda address: f"  {address}\r\n",
+        lambda address: address.removeprefix("http://"),
+        lambda address: f"{address}#",
+        lambda address: address.replace("127.0.0.1", "localhost", 1),
+    ]
+    async with scene() as here:
+        for change in changes:
+            login = await here.login(Paster(change))
+            assert login.tokens is not None
+            assert here.oauth.guards(login.tokens.access)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda address: "", "not the address that the browser ended at, which begins with http://127.0.0.1:"),
+        (lambda address: "https://as.example/authorize?client_id=a&state=b", "not the address"),
+        (lambda address: address.partition("?")[0], "not the address"),
+        (lambda address: address + "&code=canary-second", "not the address"),
+        (lambda address: address.replace("state=", "state=x"), "belongs to another login"),
+        (lambda address: address.replace("state=", "other="), "belongs to another login"),
+    ],
+)
+async def test_a_wrong_address_is_not_taken(change: Callable[[str], str], match: str) -> None:
+    """OAuth: it is said what is wrong with it; nothing of it is sent anywhere."""
+    async with scene() as here:
+        await here.fails(match, Paster(change))
+        assert here.oauth.forms == []
+
+
+async def test_wrong_callbacks_before_the_right_one_change_nothing() -> None:
+    """SEC: attack 8: any page in the browser can knock with a code or a refusal of its own."""
+
+    async def knocked(page: Page) -> None:
+        for query in ("code=canary-evil&state=guessed", "error=access_denied", "code=canary-evil"):
+            _, shown = await _get(f"{page.redirect_uri}?{query}")
+            assert "no answer that Toolbay waits for" in shown
+        await RawOAuth.visit(page.url)
+        status, _ = await _get(f"{page.redirect_uri}?code=canary-evil&state={page.state}")
+        assert status in (410, 0)
+
+    async with scene() as here:
+        login = await here.login(Absent(knocked))
+        assert login.tokens is not None
+        (form,) = here.oauth.forms
+        assert form["code"].startswith("canary-code-")
+
+
+async def _get(url: str) -> tuple[int, str]:
+    """The status and the page at an address; 0 where nobody is there any more."""
+    from support.persons import fetched
+
+    try:
+        status, _, body = await fetched(url)
+    except (OSError, EOFError):
+        return 0, ""
+    return status, body.decode()
+
+
+async def test_who_says_no_is_told_that_nothing_was_granted() -> None:
+    """OAuth: in the words of the authorization server, cleaned and cut; no token is asked for, and nothing is retried."""
+    async with scene() as here:
+        here.oauth.refuses = "access_denied"
+        person = Visitor()
+        failed = await here.fails(r'nothing was granted to "notes": 127.0.0.1:\d+ answered access_denied', person)
+        assert not failed.retriable
+        assert "Nothing was granted" in person.shown[0][1]
+        assert here.oauth.forms == []
+
+
+async def test_a_refusal_is_shown_in_one_bounded_line() -> None:
+    """SEC-6: escapes, new lines and length, in what any server may say."""
+
+    async def refused(page: Page) -> None:
+        said = quote(f"\x1b[31mred\nline\u202e {'a' * 1000}")
+        iss = quote(page.url.split("/authorize")[0], safe="")
+        await _get(f"{page.redirect_uri}?error=invalid_scope&error_description={said}&state={page.state}&iss={iss}")
+
+    async with scene() as here:
+        failed = await here.fails("invalid_scope: red line a", Absent(refused))
+        assert str(failed).isprintable()
+        assert len(str(failed)) < 400
+
+
+async def test_an_authorization_server_that_is_busy_may_be_asked_again() -> None:
+    """OAuth: server_error and temporarily_unavailable (RFC 6749, 4.1.2.1)."""
+    async with scene() as here:
+        for here.oauth.refuses in ("server_error", "temporarily_unavailable"):
+            assert (await here.fails(here.oauth.refuses)).retriable
+
+
+@pytest.mark.parametrize(
+    ("promised", "iss", "taken"),
+    [
+        (True, "right", True),
+        (True, None, False),
+        (True, "wrong", False),
+        (None, "right", True),
+        (None, None, True),
+        (None, "wrong", False),
+        (None, "with a slash", False),
+        (None, "", False),
+    ],
+)
+async def test_attack_08_an_answer_counts_from_who_was_asked_alone(promised: bool | None, iss: str | None, taken: bool) -> None:
+    """SEC: attack 8: the table of RFC 9207, 2.4, without any normalisation; of a wrong one neither code nor error is used or shown."""
+    async with scene() as here:
+        other = {"wrong": "https://evil.example", "with a slash": f"{here.oauth.issuer}/"}
+        here.oauth.metadata = {"authorization_response_iss_parameter_supported": promised}
+        here.oauth.iss = other.get(iss or "", iss)
+        for here.oauth.refuses in ("", "evil_words"):
+            if taken and not here.oauth.refuses:
+                assert (await here.login()).tokens is not None
+            elif taken:
+                await here.fails("evil_words")
+            else:
+                failed = await here.fails("does not say that it comes from 127.0.0.1")
+                assert "evil" not in str(failed)
+                assert here.oauth.forms == []
+
+
+async def test_an_answer_without_a_code_is_none() -> None:
+    """OAuth: what has neither code nor error."""
+
+    async def answered(page: Page) -> None:
+        iss = quote(page.url.split("/authorize")[0], safe="")
+        await _get(f"{page.redirect_uri}?state={page.state}&iss={iss}&code=")
+
+    async with scene() as here:
+        await here.fails('answered the login with "notes" without a code', Absent(answered))
+
+
+async def test_who_does_not_come_back_is_told_what_may_have_been_on_the_page() -> None:
+    """OAuth: the two pages on which logins end without an answer: an unknown client, and an address that is not registered."""
+    async with scene() as here:
+        failed = await here.fails(r"nobody came back from the login .* within 0.05 s: .*`toolbay logout notes`", Absent(), patience=0.05)
+        assert not failed.retriable
+        here.oauth.know("ours")
+        failed = await here.fails(r"register http://127.0.0.1:\d+/callback there", Absent(), patience=0.05, clientId="ours")
+        assert "callbackPort" in str(failed)
+
+
+async def test_what_a_person_raises_comes_as_it_is_and_nothing_stays() -> None:
+    """LIF: also a cancellation; the port is free again."""
+
+    class GaveUp(Exception):
+        pass
+
+    async def gave_up(page: Page) -> None:
+        raise GaveUp
+
+    async with scene() as here:
+        person = Absent(gave_up)
+        with pytest.raises(GaveUp):
+            await here.login(person)
+        stuck = Absent(lambda page: anyio.sleep_forever())
+        with anyio.fail_after(15):
+            async with anyio.create_task_group() as group:
+                group.start_soon(lambda: here.login(stuck))
+                await eventually(lambda: stuck.pages)
+                group.cancel_scope.cancel()
+        for page in (person.pages[0], stuck.pages[0]):
+            async with listening(urlsplit(page.redirect_uri).port or 0):
+                pass
+
+
+async def test_a_client_that_was_asked_for_serves_again_with_its_address() -> None:
+    """OAuth: a second login, and one after an attempt that was given up, ask for no other id."""
+    async with scene() as here:
+        first = Absent()
+        await here.fails("nobody came back", first, patience=0.05)
+        begun = await here.kept()
+        assert begun is not None
+        assert begun.tokens is None
+        second, third = Visitor(), Visitor()
+        login = await here.login(second)
+        await here.login(third)
+        assert len(here.oauth.registrations) == 1
+        assert login.client == begun.client
+        assert {person.pages[0].redirect_uri for person in (first, second, third)} == {begun.client.redirect_uri}
+
+
+async def test_a_new_client_is_asked_for_where_the_port_of_the_old_one_is_taken() -> None:
+    """OAuth: another program has it; what works meanwhile is kept until the new login is complete."""
+    async with scene() as here:
+        before = await here.login()
+        async with listening(urlsplit(before.client.redirect_uri).port or 0):
+            await here.fails("nobody came back", Absent(), patience=0.05)
+            assert await here.kept() == before
+            after = await here.login()
+        assert after.client.id != before.client.id
+        assert after.client.redirect_uri != before.client.redirect_uri
+        assert await here.kept() == after
+
+
+async def test_a_port_that_was_set_and_is_taken_is_told_with_the_mend() -> None:
+    """OAuth: a client that was registered by hand has one address; nobody chooses another one for it."""
+    async with scene() as here, listening() as other:
+        port = urlsplit(other.redirect_uri).port
+        here.oauth.know("ours", redirect_uris=(other.redirect_uri,))
+        failed = await here.fails(rf"port {port} of this machine .*auth.callbackPort", clientId="ours", callbackPort=port)
+        assert failed.retriable
+
+
+async def test_a_client_id_that_was_given_by_hand_is_used_with_its_port() -> None:
+    """OAuth: no registration; the address is the one that was set."""
+    async with scene() as here:
+        async with listening() as other:
+            port = urlsplit(other.redirect_uri).port
+        here.oauth.registers = False
+        here.oauth.know("ours", "canary-of-ours", redirect_uris=(f"http://127.0.0.1:{port}/callback",))
+        person = Visitor()
+        login = await here.login(person, clientId="ours", clientSecret="canary-of-ours", callbackPort=port)
+        assert login.tokens is not None
+        assert person.pages[0].redirect_uri == f"http://127.0.0.1:{port}/callback"
+        assert here.oauth.registrations == []
+
+
+async def test_without_self_registration_it_is_said_what_to_do() -> None:
+    """OAuth: `auth.clientId`, before anybody is led anywhere."""
+    async with scene() as here:
+        here.oauth.registers = False
+        person = Absent()
+        await here.fails(r"register a client .*`auth: \{clientId", person)
+        assert person.pages == []
+
+
+async def test_a_server_that_wants_no_login_says_so() -> None:
+    """OAuth: nothing is registered and nobody is asked."""
+
+    async def nothing_else(request: Request) -> Step | None:
+        return None if request.target == "/mcp" else Step(kind="status", status=404)
+
+    async with RawOAuth() as oauth, RawHttp() as server:
+        server.door = nothing_else
+        here = Scene(oauth=oauth, server=server, store=Memory())
+        person = Absent()
+        await here.fails("did not ask for it", person)
+        assert (person.pages, dict(oauth.paths)) == ([], {})
+
+
+async def test_nobody_logs_in_by_hand_where_the_program_does() -> None:
+    """OAuth: `auth.type: client_credentials` and `none`."""
+    async with scene() as here:
+        await here.fails("`auth.type` is client_credentials", type="client_credentials", clientId="a", clientSecret="canary-s")
+        await here.fails("`auth.type` is none", type="none")
+        assert here.server.headers == []
+
+
+async def test_a_client_that_the_token_endpoint_has_forgotten_is_forgotten_here() -> None:
+    """OAuth: the next login asks for another one, and so can end well."""
+    async with scene() as here:
+        await here.login()
+        no = Step(kind="status", status=401, headers={"Content-Type": "application/json"}, body=b'{"error": "invalid_client"}')
+        here.oauth.steps["token"] = [no, Step()]
+        await here.fails("invalid_client; the id that was kept is forgotten: run `toolbay login notes` once more")
+        assert await here.kept() is None
+        assert (await here.login()).tokens is not None
+        assert len(here.oauth.registrations) == 2
+
+
+async def test_a_code_that_is_refused_ends_the_attempt_and_leaves_the_login_before_it() -> None:
+    """OAuth: the person hears it; what worked goes on working."""
+    async with scene() as here:
+        before = await here.login()
+        here.oauth.steps["token"] = [Step(kind="status", status=400, body=b'{"error": "invalid_grant", "error_description": "too late"}')]
+        await here.fails("invalid_grant")
+        assert await here.kept() == before
+
+
+def with_tokens(login: Login, **changed: Any) -> Login:
+    assert login.tokens is not None
+    return replace(login, tokens=replace(login.tokens, **changed))
+
+
+async def test_which_scopes_are_asked_for() -> None:
+    """OAuth: the challenge's, else what the server knows of itself, else none; what was granted and what was wanted since comes along."""
+    async with scene() as here:
+
+        async def asked(**auth: Any) -> str | None:
+            await here.login(**auth)
+            return here.oauth.authorizations[-1].get("scope")
+
+        assert await asked() is None
+        here.oauth.scopes = ("read", "write")
+        assert await asked() == "read write"
+        here.oauth.challenge_names = {"resource_metadata", "scope"}
+        here.oauth.needs = {"": ("list",)}
+        assert await asked() == "list read write", "what was granted is not lost"
+        assert await asked(scopes=["mine"]) == "mine"
+        kept = await here.kept(scopes=["mine"])
+        assert kept is not None
+        await here.keep(replace(kept, wanted=("delete", "mine")))
+        assert await asked(scopes=["mine"]) == "mine delete"
+        kept = await here.kept()
+        assert kept is not None
+        assert kept.wanted == ()
+
+
+async def test_scopes_of_another_authorization_server_are_not_asked_for() -> None:
+    """SEC: attack 8: what was kept belongs to its issuer; so does the client."""
+    async with scene() as here:
+        login = await here.login()
+        moved = replace(login.authority, issuer="https://elsewhere.example")
+        client = replace(login.client, issuer="https://elsewhere.example")
+        await here.keep(with_tokens(replace(login, authority=moved, client=client, wanted=("wanted",)), scopes=("held",)))
+        await here.login()
+        assert "scope" not in here.oauth.authorizations[-1]
+        assert len(here.oauth.registrations) == 2
+
+
+async def test_a_refresh_token_is_asked_for_where_it_has_a_scope_of_its_own() -> None:
+    """OAuth: offline_access beside others, with the consent that it needs; alone it would be in the place of all others."""
+    async with scene() as here:
+        here.oauth.metadata = {"scopes_supported": ["offline_access", "read"]}
+        await here.login()
+        assert {"scope", "prompt"} & set(here.oauth.authorizations[-1]) == set()
+        here.oauth.scopes = ("read",)
+        await here.login()
+        asked = here.oauth.authorizations[-1]
+        assert (asked["scope"], asked["prompt"]) == ("read offline_access", "consent")
+
+
+async def test_a_damaged_record_is_replaced_by_the_next_login(tmp_path: Path) -> None:
+    """G4: nothing else can be done with it."""
+    async with scene() as here:
+        here.store = Files(tmp_path / "logins")
+        await here.login()
+        path = tmp_path / "logins" / f"{key('notes', here.config())}.json"
+        path.write_text("{")
+        with pytest.raises(Damaged):
+            await here.kept()
+        login = await here.login()
+        assert await here.kept() == login
+        path.unlink()
+
+
+async def test_tokens_are_kept_whole() -> None:
+    """OAuth: with their end and their scopes."""
+    async with scene() as here:
+        here.oauth.lifetime, here.oauth.grants_only = 60, ("less",)
+        began = time.time()
+        login = await here.login(scopes=["more"])
+        assert isinstance(login.tokens, Tokens)
+        assert login.tokens.scopes == ("less",)
+        assert began + 59 < (login.tokens.ends_at or 0) < time.time() + 61
+        assert login.tokens.refresh
+
+
+async def test_a_server_of_2025_03_is_its_own_authorization_server() -> None:
+    """OAuth: it has no metadata about what is protected; its origin answers."""
+    async with RawOAuth() as oauth, RawHttp() as server:
+        oauth.protect(server, itself=True)
+        here = Scene(oauth=oauth, server=server, store=Memory())
+        login = await here.login()
+        assert login.tokens is not None
+        assert oauth.guards(login.tokens.access)
+
+
+async def test_the_page_is_read_from_its_query() -> None:
+    """OAuth: what stands in it is what was sent."""
+    async with scene() as here:
+        person = Visitor()
+        await here.login(person, scopes=["a/b:c", "d+e"])
+        query = dict(parse_qsl(urlsplit(person.pages[0].url).query))
+        assert query == here.oauth.authorizations[-1]
+        assert query["scope"] == "a/b:c d+e"
