@@ -10,6 +10,8 @@
     callback      the address on this machine that a browser comes back to
     browser       how a page is opened
     flow          a person's login, from the first question to the tokens
+    errands       work that many want and one does
+    custody       one login as this program knows it, and what other programs make of it
     credentials   what a server's requests carry, renewed once however many want it
     logins        all servers of a configuration: log in, log out, how each stands
 

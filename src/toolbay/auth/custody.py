@@ -1,0 +1,141 @@
+"""One login as this program knows it: what it has in memory, and what other programs have written since.
+
+What was given is kept in memory before it is written anywhere, and where it cannot be written it counts as long as the program runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+
+from toolbay._redact import mask
+from toolbay.auth.records import Login, Tokens
+from toolbay.auth.store import Damaged, Store, canonical, key
+from toolbay.config.models import LoginConfig, ServerConfig
+from toolbay.errors import ConfigError
+
+EARLY = 30.0
+"""Seconds before its end at which a token is renewed; at half of what it had left, where that was less."""
+
+_UNREAD = object()
+_log = logging.getLogger("toolbay.auth")
+
+
+class Custody:
+    """The login of the server `name`; `on_secrets` is called with what must not be shown, before it is used."""
+
+    def __init__(
+        self,
+        name: str,
+        config: ServerConfig,
+        *,
+        store: Store,
+        on_secrets: Callable[[frozenset[str]], None],
+        now: Callable[[], float],
+    ) -> None:
+        self.login: Login | None = None
+        self.damage = ""
+        """Why what is kept cannot be read, and where that is."""
+        self.failed = ""
+        """Why the program cannot log in by itself; until another login comes."""
+        self._name = name
+        self._url = canonical(config.url)
+        self._auth = config.auth or LoginConfig()
+        self._store = store
+        self._key = key(name, config)
+        self._on_secrets = on_secrets
+        self._now = now
+        self._reading = anyio.Lock()
+        self._stamp: object = _UNREAD
+        self._early = EARLY
+        self._told = False
+
+    @property
+    def tokens(self) -> Tokens | None:
+        return self.login.tokens if self.login is not None else None
+
+    @property
+    def access(self) -> str:
+        """The access token; empty where there is none."""
+        return self.tokens.access if self.tokens is not None else ""
+
+    @property
+    def left(self) -> float:
+        """Seconds until its end, as far as anybody said."""
+        ends_at = self.tokens.ends_at if self.tokens is not None else None
+        return float("inf") if ends_at is None else ends_at - self._now()
+
+    @property
+    def ends_soon(self) -> bool:
+        return self.left <= self._early
+
+    @property
+    def outdated(self) -> bool:
+        """Whether something was written since the last look; quick."""
+        return self._store.stamp(self._key) != self._stamp
+
+    async def look(self) -> None:
+        """Take what another program has written since the last look, if it has."""
+        if not self.outdated:
+            return
+        async with self._reading:
+            stamp = self._store.stamp(self._key)
+            if stamp == self._stamp:
+                return
+            try:
+                login = await self._store.load(self._key)
+            except Damaged as error:
+                self._stamp, self.damage = stamp, f"{error.path}: {error.why}"
+                _log.warning("%s", error)
+                return
+            self.take(login if login is None or self._fits(login) else None)
+            self._stamp = stamp
+
+    def take(self, login: Login | None) -> None:
+        """It counts from now on, in this program."""
+        if login is not None:
+            self._on_secrets(login.secrets)
+        self.login = login
+        self.damage = self.failed = ""
+        self._early = max(min(EARLY, self.left / 2), 0.0)
+
+    async def keep(self, login: Login) -> None:
+        """It counts from now on, and for others."""
+        self.take(login)
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._store.save(self._key, login)
+        except ConfigError as error:
+            self._cannot_write(error)
+        else:
+            self._stamp, self._told = self._store.stamp(self._key), False
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncGenerator[None]:
+        """Nobody else works on this login, and what others have done is known. Where there can be no lock, it goes on without.
+
+        Raises LoginFailed as `Store.locked`.
+        """
+        async with AsyncExitStack() as held:
+            try:
+                await held.enter_async_context(self._store.locked(self._key))
+            except ConfigError as error:
+                self._cannot_write(error)
+            await self.look()
+            yield
+
+    def safe(self, text: str) -> str:
+        """An authorization server may say back what it was told."""
+        return mask(text, {*(self.login.secrets if self.login is not None else ()), self._auth.client_secret})
+
+    def _fits(self, login: Login) -> bool:
+        """Whether it is one for this server, from the authorization server that is configured: else its tokens are not shown here."""
+        return canonical(login.url) == self._url and self._auth.issuer in ("", login.authority.issuer)
+
+    def _cannot_write(self, error: ConfigError) -> None:
+        if not self._told:
+            self._told = True
+            _log.warning("the login with %s is kept in memory only: %s", self._name, error)
