@@ -15,6 +15,7 @@ import pytest
 
 from servers.raw_http import RawHttp, Request, Step
 from servers.raw_oauth import RawOAuth
+from support.logins import a_login
 from support.processes import eventually
 from toolbay.auth.callback import listening
 from toolbay.auth.flow import Page, Person, logged_in
@@ -333,6 +334,25 @@ async def test_a_new_client_is_asked_for_where_the_port_of_the_old_one_is_taken(
         assert await here.kept() == after
 
 
+async def test_what_another_program_has_kept_meanwhile_is_not_lost() -> None:
+    """G4: an attempt that was begun before it, and comes to nothing, leaves it as it is."""
+    async with scene() as here:
+        held, there = Absent(), a_login()
+        here.oauth.steps["register"] = [Step(wait=True)]
+
+        async def attempt() -> None:
+            await here.fails("nobody came back", held, patience=0.05)
+
+        with anyio.fail_after(15):
+            async with anyio.create_task_group() as group:
+                group.start_soon(attempt)
+                await eventually(lambda: any(path.endswith("/register") for path in here.oauth.paths))
+                await here.keep(there)
+                here.oauth.gate.set()
+        assert len(held.pages) == 1
+        assert await here.kept() == there
+
+
 async def test_a_port_that_was_set_and_is_taken_is_told_with_the_mend() -> None:
     """OAuth: a client that was registered by hand has one address; nobody chooses another one for it."""
     async with scene() as here, listening() as other:
@@ -379,12 +399,21 @@ async def test_a_server_that_wants_no_login_says_so() -> None:
         assert (person.pages, dict(oauth.paths)) == ([], {})
 
 
-async def test_nobody_logs_in_by_hand_where_the_program_does() -> None:
-    """OAuth: `auth.type: client_credentials` and `none`."""
+async def test_a_program_logs_in_by_itself_and_nobody_is_asked() -> None:
+    """OAuth: `auth.type: client_credentials` (RFC 6749, 4.4); wrong secrets are told; with `none` nothing is sent at all."""
     async with scene() as here:
-        await here.fails("`auth.type` is client_credentials", type="client_credentials", clientId="a", clientSecret="canary-s")
-        await here.fails("`auth.type` is none", type="none")
-        assert here.server.headers == []
+        here.oauth.know("nightly", "canary-of-nightly")
+        here.oauth.scopes = ("read",)
+        here.oauth.metadata = {"scopes_supported": ["offline_access"]}
+        person = Absent()
+        login = await here.login(person, type="client_credentials", clientId="nightly", clientSecret="canary-of-nightly")
+        assert login.tokens is not None
+        assert here.oauth.guards(login.tokens.access)
+        assert (login.tokens.scopes, login.client.asked_for) == (("read",), False)
+        await here.fails("invalid_client", person, type="client_credentials", clientId="nightly", clientSecret="canary-wrong")
+        asked = len(here.server.headers)
+        await here.fails("`auth.type` is none", person, type="none")
+        assert (person.pages, len(here.server.headers)) == ([], asked)
 
 
 async def test_a_client_that_the_token_endpoint_has_forgotten_is_forgotten_here() -> None:
@@ -393,8 +422,10 @@ async def test_a_client_that_the_token_endpoint_has_forgotten_is_forgotten_here(
         await here.login()
         no = Step(kind="status", status=401, headers={"Content-Type": "application/json"}, body=b'{"error": "invalid_client"}')
         here.oauth.steps["token"] = [no, Step()]
-        await here.fails("invalid_client; the id that was kept is forgotten: run `toolbay login notes` once more")
-        assert await here.kept() is None
+        await here.fails("invalid_client; run `toolbay login notes` again, which asks for another client id")
+        kept = await here.kept()
+        assert kept is not None
+        assert kept.tokens is not None, "which may still be good"
         assert (await here.login()).tokens is not None
         assert len(here.oauth.registrations) == 2
 
@@ -505,3 +536,4 @@ async def test_the_page_is_read_from_its_query() -> None:
         query = dict(parse_qsl(urlsplit(person.pages[0].url).query))
         assert query == here.oauth.authorizations[-1]
         assert query["scope"] == "a/b:c d+e"
+        assert person.pages[0].scopes == ("a/b:c", "d+e")

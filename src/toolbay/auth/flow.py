@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Protocol, runtime_checkable
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -23,7 +24,7 @@ from toolbay.auth.callback import HOST, PATH, Callback, PortTaken, fields, liste
 from toolbay.auth.challenges import Challenge
 from toolbay.auth.clients import client_for, usable
 from toolbay.auth.discovery import asked, discover
-from toolbay.auth.grants import Code, Denied, by_code
+from toolbay.auth.grants import Code, Denied, by_code, by_itself
 from toolbay.auth.records import Authority, Client, Login
 from toolbay.auth.store import Damaged, Store, key
 from toolbay.auth.web import web
@@ -56,6 +57,8 @@ class Page:
     """Where the browser ends."""
     state: str = field(repr=False)
     """What the answer must bring along."""
+    scopes: tuple[str, ...] = ()
+    """What is asked for; empty where that is left to the authorization server."""
 
     def fault(self, address: str) -> str:
         """Why `address` is not the one that the browser ended at, as a sentence's beginning; empty where it is."""
@@ -89,7 +92,7 @@ async def logged_in(
 ) -> Login:
     """The login with the server `name`, once the person has agreed; it is kept in `store`, in the place of what was there.
 
-    `patience`: seconds that the person has.
+    Where `auth.type` is client_credentials nobody is asked. `patience`: seconds that the person has.
 
     Raises:
         LoginFailed: the server, its authorization server or the person said no, one of them cannot be trusted, or time was up.
@@ -97,8 +100,8 @@ async def logged_in(
         ConfigError: the login cannot be kept.
     """
     auth = config.auth or LoginConfig()
-    if auth.type != "oauth":
-        raise LoginFailed(f'nobody logs in to "{name}" by hand: its `auth.type` is {auth.type}')
+    if auth.type == "none":
+        raise LoginFailed(f'nobody logs in to "{name}": its `auth.type` is none')
     place = key(name, config)
     try:
         kept = await store.load(place)
@@ -107,29 +110,54 @@ async def logged_in(
     async with web(config) as way, AsyncExitStack() as stack:
         challenge = await asked(way, config)
         authority = await discover(way, config, challenge)
-        ours = kept.client if kept is not None and usable(kept.client, authority, auth, now=now) else None
-        callback = await _callback(stack, auth, ours)
-        reused = ours is not None and ours.redirect_uri in ("", callback.redirect_uri)
         scopes = _scopes(auth, authority, challenge, kept)
-        if ours is None or not reused:
-            known = kept.client if kept is not None else None
-            ours = await client_for(way, authority, auth, redirect_uri=callback.redirect_uri, scopes=scopes, known=known)
-            if ours.asked_for and (kept is None or kept.tokens is None):
-                # Another attempt need not ask for another id.
-                await _save(store, place, _begun(config, authority, ours, kept))
-        question = _Question(server=name, authority=authority, client=ours, redirect_uri=callback.redirect_uri, scopes=scopes)
-        callback.expect(question.state)
-        try:
-            code = question.code(await _answer(question.page, callback, person, patience, question.hint))
-            tokens = await by_code(way, authority, ours, code, now=now)
-        except Denied as denied:
-            if reused and ours.asked_for and denied.code in _UNKNOWN:
-                await store.remove(place)
-                raise LoginFailed(f"{denied}; the id that was kept is forgotten: run {_command('login', name)} once more") from denied
-            raise
+        known = kept.client if kept is not None else None
+        if auth.type == "client_credentials":
+            ours = await client_for(way, authority, auth, redirect_uri="", scopes=scopes, known=known)
+            tokens = await by_itself(way, authority, ours, scopes, now=now)
+        else:
+            ours = known if known is not None and usable(known, authority, auth, now=now) else None
+            callback = await _callback(stack, auth, ours)
+            if ours is None or ours.redirect_uri not in ("", callback.redirect_uri):
+                ours = await client_for(way, authority, auth, redirect_uri=callback.redirect_uri, scopes=scopes, known=known)
+                await _change(store, place, partial(_begun, config, authority, ours))
+            question = _Question(server=name, authority=authority, client=ours, redirect_uri=callback.redirect_uri, scopes=scopes)
+            callback.expect(question.state)
+            try:
+                code = question.code(await _answer(question.page, callback, person, patience, question.hint))
+                tokens = await by_code(way, authority, ours, code, now=now)
+            except Denied as denied:
+                if ours.asked_for and denied.code in _UNKNOWN:
+                    await _change(store, place, partial(_forgotten, ours, now()))
+                    raise LoginFailed(f"{denied}; run {_command('login', name)} again, which asks for another client id") from denied
+                raise
     login = Login(url=config.url, authority=authority, client=ours, tokens=tokens)
-    await _save(store, place, login)
+    await _change(store, place, lambda _: login)
     return login
+
+
+async def _change(store: Store, place: str, change: Callable[[Login | None], Login | None]) -> None:
+    """Keep what `change` makes of what is kept now, which another program may have written meanwhile; None leaves it."""
+    async with store.locked(place):
+        try:
+            there = await store.load(place)
+        except Damaged:
+            there = None
+        if (login := change(there)) is not None:
+            await store.save(place, login)
+
+
+def _begun(config: ServerConfig, authority: Authority, ours: Client, there: Login | None) -> Login | None:
+    """With a client id that was asked for: so that another attempt need not ask for another one."""
+    if not ours.asked_for or (there is not None and there.tokens is not None):
+        return None
+    login = Login(url=config.url, authority=authority, client=ours)
+    return login if there is None else replace(login, wanted=there.wanted, ended=there.ended)
+
+
+def _forgotten(ours: Client, now: float, there: Login | None) -> Login | None:
+    """With a client id that serves no other login."""
+    return replace(there, client=replace(ours, ends_at=now)) if there is not None and there.client == ours else None
 
 
 async def _callback(stack: AsyncExitStack, auth: LoginConfig, ours: Client | None) -> Callback:
@@ -157,17 +185,8 @@ def _scopes(auth: LoginConfig, authority: Authority, challenge: Challenge | None
     held = before.tokens.scopes if before is not None and before.tokens is not None and not auth.scopes else None
     found = dict.fromkeys((*named, *(held or ()), *(before.wanted if before is not None else ())))
     # Alone it would be in the place of what is granted to who names nothing.
-    return (*found, OFFLINE) if found and authority.offline_access and OFFLINE not in found else tuple(found)
-
-
-def _begun(config: ServerConfig, authority: Authority, client: Client, kept: Login | None) -> Login:
-    login = Login(url=config.url, authority=authority, client=client)
-    return login if kept is None else replace(login, wanted=kept.wanted, ended=kept.ended)
-
-
-async def _save(store: Store, place: str, login: Login) -> None:
-    async with store.locked(place):
-        await store.save(place, login)
+    lasting = found and auth.type == "oauth" and authority.offline_access
+    return (*found, OFFLINE) if lasting and OFFLINE not in found else tuple(found)
 
 
 def _command(command: str, name: str) -> str:
@@ -211,6 +230,7 @@ class _Question:
             server=self.server,
             redirect_uri=self.redirect_uri,
             state=self.state,
+            scopes=self.scopes,
         )
 
     def code(self, answer: Mapping[str, str]) -> Code:
