@@ -92,6 +92,11 @@ def test_what_cannot_be_pinned_is_said(tmp_path: Path, configure: Configure) -> 
     assert done.returncode == 3
     assert "dead did not start" in done.stderr
     assert list(json.loads((tmp_path / "toolbay.lock").read_text(encoding="utf-8"))["servers"]) == ["shop"]
+    checked = toolbay("lock", "--check", cwd=tmp_path)
+    assert checked.returncode == 3
+    assert [line for line in checked.stderr.splitlines() if "dead" in line] == [
+        line for line in done.stderr.splitlines() if "✗ dead" in line
+    ]
     assert 'did you mean "shop"' in toolbay("lock", "shup", cwd=tmp_path).stderr
     assert 'lists nothing named "buy"' in toolbay("lock", "--accept", "shop.buy", cwd=tmp_path).stderr
     assert toolbay("lock", "shop.note", cwd=tmp_path).returncode == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,11 +58,8 @@ async def _lock(invoked: Invocation, what: str, *, accept: bool, check: bool, as
         else:
             code = _pin(app, terminal)
         missing = _missing(app)
-        for name in missing:
-            terminal.warn(
-                f"! {one_line(name)} did not start, so nothing is known or pinned of what it offers (toolbay doctor {shlex.quote(name)})",
-                RED,
-            )
+        for name in [] if check else missing:  # who only looks was told on the way
+            terminal.warn(f"! {one_line(name)} did not start, so nothing of it was pinned", RED)
         return SERVER_FAILED if missing else code
 
 
