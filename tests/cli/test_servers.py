@@ -309,6 +309,18 @@ def test_a_launcher_without_a_package_is_not_added(tmp_path: Path) -> None:
     assert not (tmp_path / "toolbay.yaml").exists()
 
 
+@pytest.mark.parametrize("words", [["test", "weather"], ["run", "--model", "offline", "hello"]])
+def test_a_launcher_without_a_package_is_not_waited_for(words: list[str], tmp_path: Path, configure: Configure) -> None:
+    """TRA-8, CLI: what is missing is said at once, by whoever starts it."""
+    npx = tmp_path / "npx"
+    npx.write_text("#!/bin/sh\nexec cat\n")  # it too reads what it is given, and says nothing
+    npx.chmod(0o755)
+    configure(weather={"command": str(npx), "args": ["-y"], "startupTimeout": 3600})
+    done = toolbay(*words, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "its arguments name no package, so npx has nothing to run" in done.stdout + done.stderr
+
+
 def test_check_names_packages_without_a_version(tmp_path: Path) -> None:
     """SEC row 16: what would run another program tomorrow is said, and is no fault of the file."""
     entries = {"loose": {"command": "npx", "args": ["-y", "@scope/server"]}, "tight": {"command": "uvx", "args": ["server==1.2.3"]}}

@@ -149,6 +149,20 @@ async def test_a_real_child_sees_its_own_environment_and_no_more(monkeypatch: py
     assert not odd, "names that nobody gave to the child"
 
 
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [("npx -y", "[-y, @modelcontextprotocol/server-everything]"), ("uvx", "[mcp-server-time]"), ("uvx --python 3.12", "[mcp-server-time]")],
+)
+@pytest.mark.parametrize("windows", [False, True])
+def test_a_launcher_that_is_told_no_package_is_not_started(words: str, example: str, *, windows: bool) -> None:
+    """TRA-8: it would be waited for until `startupTimeout`."""
+    command, *args = words.split()
+    with pytest.raises(LaunchFailed) as caught:
+        prepare(entry(command, *args), {"PATH": "/bin"}, windows=windows, which=lambda command, path: f"/bin/{command}")
+    assert str(caught.value) == f"its arguments name no package, so {command} has nothing to run: name it in `args`, as in {example}"
+    assert not caught.value.retriable
+
+
 def test_a_command_that_is_not_found_is_told_with_the_path_that_was_searched() -> None:
     """TRA-8: the command and the PATH that was searched."""
     with pytest.raises(LaunchFailed, match=r"'no-such-tool' was not found.*PATH searched: /nowhere:/neither") as caught:

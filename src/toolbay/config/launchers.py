@@ -56,6 +56,11 @@ def nameless(config: ServerConfig) -> bool:
     return not any(word.startswith(("--call=", "-c=")) for word in config.args) and not package_of(config)
 
 
+def example(config: ServerConfig) -> str:
+    """Arguments that name a package, as they may be written for the entry's launcher."""
+    return "[mcp-server-time]" if launcher_of(config) in _PYPI else "[-y, @modelcontextprotocol/server-everything]"
+
+
 def launcher_of(config: ServerConfig) -> str:
     """The command's name, without its folder and the endings of Windows."""
     return PurePath(config.command).name.removesuffix(".cmd").removesuffix(".exe")

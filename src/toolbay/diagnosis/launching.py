@@ -20,7 +20,7 @@ import anyio.to_thread
 from toolbay._lenient import as_object
 from toolbay._nearest import nearest
 from toolbay.config import reading
-from toolbay.config.launchers import bare_name, nameless, package_of
+from toolbay.config.launchers import bare_name, example, nameless, package_of
 from toolbay.config.models import ServerConfig
 from toolbay.config.places import user_home
 from toolbay.diagnosis import programs, versions
@@ -207,8 +207,7 @@ def _look_at_arguments(look: _Look) -> None:
             look.notes.warning("its container gets a terminal", why, "remove -t from `args`")
 
     if nameless(config):
-        example = "mcp-server-time" if name == "uvx" else "-y, @modelcontextprotocol/server-everything"
-        look.notes.error("its arguments name no package", f"{name} has nothing to run", f"name it in `args`, as in [{example}]")
+        look.notes.error("its arguments name no package", f"{name} has nothing to run", f"name it in `args`, as in {example(config)}")
 
 
 def _has_flag(word: str, flag: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from toolbay.config.launchers import example, launcher_of, nameless
 from toolbay.config.models import ServerConfig
 from toolbay.errors import LaunchFailed
 
@@ -106,8 +107,8 @@ def prepare(
     """Everything that is needed to start the server's command.
 
     Raises:
-        LaunchFailed: the command is not found on the server's PATH, is not executable, or its folder does not exist. The
-            message gives the command and the PATH that was searched (TRA-8).
+        LaunchFailed: the command is not found on the server's PATH, is not executable, is a launcher of packages that is told
+            none, or its folder does not exist. The message gives the command and the PATH that was searched (TRA-8).
     """
     windows = os.name == "nt" if windows is None else windows
     env = environment(config, os.environ if environ is None else environ, windows=windows)
@@ -123,6 +124,9 @@ def prepare(
         if resolved is None:
             raise LaunchFailed(_not_found(command, cwd, path), retriable=False)
         argv = (resolved, *config.args)
+    if nameless(config):  # it would say nothing, or wait for a person
+        text = f"its arguments name no package, so {launcher_of(config)} has nothing to run: name it in `args`, as in {example(config)}"
+        raise LaunchFailed(text, retriable=False)
     limits = config.limits
     return Launch(argv=argv, env=env, cwd=cwd, shown=command, memory=limits.memory, processes=limits.processes)
 
