@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from toolbay._lenient import as_object, as_text
 from toolbay._text import line
@@ -44,13 +43,8 @@ async def client_for(
     """
     if config.client_id:
         return _given(authority, config, known)
-    if config.type == "client_credentials":
-        raise LoginFailed(
-            "a program that logs in by itself needs a name and a secret at the authorization server "
-            f"{trust.shown(authority.issuer)}: set `auth: {{clientId: ..., clientSecret: ...}}` on this server"
-        )
     if config.client_metadata_url and authority.takes_addresses:
-        return Client(id=_address(config.client_metadata_url), issuer=authority.issuer)
+        return Client(id=config.client_metadata_url, issuer=authority.issuer)
     if not authority.registration_endpoint:
         raise LoginFailed(
             f"the authorization server {trust.shown(authority.issuer)} gives nobody a client id by itself: "
@@ -82,15 +76,6 @@ def _given(authority: Authority, config: LoginConfig, known: Client | None) -> C
 def _with_secret(methods: Sequence[str]) -> Method:
     """How a secret is shown: the way that the authorization server names first; basic where it names none (RFC 8414, 2)."""
     return _WITH_SECRET[next((named for named in methods if named in _WITH_SECRET), "client_secret_basic")]
-
-
-def _address(url: str) -> str:
-    """`url` if it can be a client's id (draft-ietf-oauth-client-id-metadata-document, 3)."""
-    trust.clear(url, what="`auth.clientMetadataUrl`")
-    parts = urlsplit(url)
-    if parts.scheme != "https" or parts.path in ("", "/") or {".", ".."} & set(parts.path.split("/")):
-        raise LoginFailed("`auth.clientMetadataUrl` is not used as a client id: it must be an https address with a path")
-    return url
 
 
 async def _registered(web: Web, authority: Authority, redirect_uri: str, scopes: Sequence[str]) -> Client:

@@ -17,7 +17,7 @@ from toolbay.auth import trust
 from toolbay.auth.challenges import Challenge, bearer, scopes
 from toolbay.auth.records import Authority
 from toolbay.auth.web import Answer, Web
-from toolbay.config.models import LoginConfig, ServerConfig
+from toolbay.config.models import LoginConfig, ServerConfig, TransportType
 from toolbay.errors import BlockedAddress, LoginFailed
 from toolbay.net.guard import within
 from toolbay.net.http import target
@@ -38,7 +38,7 @@ async def asked(web: Web, config: ServerConfig) -> Challenge | None:
         LoginFailed: as `Web.get`; or the server has trouble of its own (retriable).
     """
     ours = {name: value for name, value in config.headers.items() if name.lower() != "authorization"}
-    if config.type == "sse":
+    if config.type is TransportType.SSE:
         answer = await web.peek("GET", config.url, headers={**ours, "Accept": "text/event-stream"})
     else:
         told = {**ours, "Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -144,7 +144,7 @@ def _own(url: str, config: ServerConfig) -> str:
     except BlockedAddress:
         pass
     there = trust.clear(url, what=f"the metadata's address that {home.origin} names")
-    if config.auth is not None and there.host in {host.lower() for host in config.auth.hosts}:
+    if config.auth is not None and there.host in config.auth.hosts:
         return url
     raise LoginFailed(
         f"{home.origin} says that {there.host} tells how to log in to it; that is not the server itself, so it is not asked: "

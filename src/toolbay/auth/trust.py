@@ -7,7 +7,7 @@ leaves the authorization server's domain is refused until a person has said that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -53,21 +53,21 @@ def clear(url: str, *, what: str) -> Target:
     try:
         there = target(url)
     except BlockedAddress as error:
-        raise LoginFailed(f"{said} it is malformed, or never allowed") from error
+        raise LoginFailed(f"{said} {error.cause}") from error
     if not _is_secure(there):
         raise LoginFailed(f"{said} it does not begin with https://, so others could read what is sent there")
     return there
 
 
-def check(url: str, *, what: str, issuer: str, hosts: Iterable[str]) -> str:
+def check(url: str, *, what: str, issuer: str, hosts: Collection[str]) -> str:
     """`url`, which the authorization server `issuer` names as its `what`, if it is `clear` and at the server's own domain.
 
     That is: at its host, at another one under the name that its owner has registered (publicsuffix.org), at one that is
-    known to be the same owner's, or at one of `hosts`. Raises LoginFailed.
+    known to be the same owner's, or at one of `hosts`, in small letters. Raises LoginFailed.
     """
     there = clear(url, what=f"the {what} of {shown(issuer)}")
     home = clear(issuer, what="the authorization server")
-    if _belongs(there, home) or there.host in {host.strip().lower() for host in hosts}:
+    if _belongs(there, home) or there.host in hosts:
         return url
     raise LoginFailed(
         f"the authorization server at {home.host} names a {what} at another domain, {there.host}, which is not used, since a login"

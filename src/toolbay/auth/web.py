@@ -62,12 +62,10 @@ class Answer:
         """`said` where `secrets` were sent, which an answer may say back."""
         given = as_object(self.json)
         parts = [given[key] for key in ("error", "error_description") if isinstance(given.get(key), str)]
-        if parts or "html" in self.headers.get("content-type", ""):
-            text = ": ".join(parts)
-        else:
-            text = self.body.decode("utf-8", "replace")
-        # Before it is cut: of a secret that was cut, a part would stay.
-        return line(clean(mask(clean(text), secrets)), 200)
+        for_machines = bool(parts) or "html" in self.headers.get("content-type", "")
+        text = ": ".join(parts) if for_machines else self.body.decode("utf-8", "replace")
+        # Masked before it is cut: of a secret that was cut, a part would stay.
+        return line(mask(clean(text), secrets), 200)
 
 
 class Web:
