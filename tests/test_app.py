@@ -11,6 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from toolbay import App, ConfigError, Model, ModelRequest, Reply, TextDelta, Tool, ToolbayError, ToolResult, parse
+from toolbay.agent.chosen import ChosenModel
 from toolbay.testing import FakeModel, MemoryServer, in_memory
 from toolbay.types import CallContext, Interceptor, Invocation, Json, Next
 
@@ -64,23 +65,33 @@ class Unclosable:
         raise RuntimeError("close failed")
 
 
-class Choosing(App):
-    """An app that chooses this model by itself."""
+class Choosing(ChosenModel):
+    """Chooses this model by itself."""
 
     chosen = Unclosable(hangs=False)
 
-    async def _choose(self) -> Model:
+    async def _choose(self, configured: str) -> Model:
+        del configured
         await anyio.lowlevel.checkpoint()
         self._own(self.chosen)
         return self.chosen
+
+
+class AppOf(App):
+    """An app with this choice."""
+
+    def choose(self, model: ChosenModel) -> None:
+        self._model = model
 
 
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_model_that_cannot_be_closed_keeps_no_server_open(hangs: bool, tmp_path: Path) -> None:
     """LIF-1: every server is closed, whatever the model does; a model that hangs is left after two seconds."""
     config = parse({"mcpServers": {"s": {"command": "x"}}})
-    app = Choosing(config, open_engine=in_memory({"s": MemoryServer()}), environ={"TOOLBAY_HOME": str(tmp_path)})
-    app.chosen = Unclosable(hangs=hangs)
+    app = AppOf(config, open_engine=in_memory({"s": MemoryServer()}), environ={"TOOLBAY_HOME": str(tmp_path)})
+    choosing = Choosing("", environ={})
+    choosing.chosen = Unclosable(hangs=hangs)
+    app.choose(choosing)
     with anyio.fail_after(20):
         async with app:
             await app.settle(None)

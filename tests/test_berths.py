@@ -17,6 +17,7 @@ from support import servers
 from support.connections import raw
 from support.processes import MARK, alive, eventually, leftovers, marked
 from toolbay import berths
+from toolbay._redact import Secrets
 from toolbay.artifacts import Artifacts
 from toolbay.config.models import ServerConfig
 from toolbay.events import Event, Events, ServerChanged, ToolsChanged
@@ -32,10 +33,10 @@ pytestmark = pytest.mark.anyio
 class Bay:
     """A fleet, and what was heard of it."""
 
-    def __init__(self, folder: Path, open_engine: OpenEngine = official) -> None:
+    def __init__(self, folder: Path, open_engine: OpenEngine = official, secrets: Secrets | None = None) -> None:
         events = Events()
         self.events, self.heard = events, list[Event]()
-        self.registry = Registry(events=events)
+        self.registry = Registry(events=events, mask=(secrets or Secrets()).mask)
         artifacts = Artifacts(folder, max_bytes=10**6, max_files=9, max_age_days=1)
         self.fleet = Fleet(self.registry, events=events, artifacts=artifacts, open_engine=open_engine)
 
@@ -194,10 +195,10 @@ async def broken(opening: Opening) -> AsyncGenerator[Engine]:
 
 async def test_an_owner_that_fails_unforeseen_is_logged_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """SEC, OBS-2, LIF-2: with its traceback; it costs its own server only."""
-    made = Bay(tmp_path, broken)
+    made = Bay(tmp_path, broken, Secrets({"canary-berth"}))
     with anyio.fail_after(20), caplog.at_level(logging.ERROR, "toolbay.fleet"):
         async with made.fleet:
-            await made.fleet.apply({"s": conf()}, secrets=frozenset({"canary-berth"}))
+            await made.apply(s=conf())
             await eventually(lambda: "the owner of s failed" in caplog.text, "the log")
     said = next(record for record in caplog.records if record.name == "toolbay.fleet")
     assert "the owner of s failed" in said.getMessage()

@@ -19,6 +19,7 @@ from support import servers
 from support.connections import Heard, raw
 from support.processes import MARK, alive, children, eventually, leftovers, marked
 from toolbay import App, parse
+from toolbay._redact import Secrets
 from toolbay.artifacts import Artifacts
 from toolbay.assembly import Assembly
 from toolbay.config.models import InvalidServer, ServerConfig
@@ -42,7 +43,8 @@ class Bay:
 
     def __init__(self, folder: Path) -> None:
         self.events, self.heard = Events(), Heard()
-        self.registry = Registry(events=self.events, interceptors=(), mask=str)
+        self.secrets = Secrets()
+        self.registry = Registry(events=self.events, interceptors=(), mask=self.secrets.mask)
         store = Artifacts(folder / "artifacts", max_bytes=10_000_000, max_files=100, max_age_days=1)
         self.fleet = Fleet(self.registry, events=self.events, artifacts=store)
 
@@ -322,7 +324,8 @@ async def test_a_server_that_stays_keeps_the_secrets_of_every_configuration(tmp_
     async with bay(tmp_path) as made:
         pids: set[int] = set()
         for secrets in ({"first-5ecret"}, {"second-5ecret"}):
-            await made.apply({"s": conf()}, secrets=frozenset(secrets))
+            made.secrets.add(secrets)
+            await made.apply({"s": conf()})
             pids.add(made.pid("s"))
         assert len(pids) == 1
         assert (await made.call("mcp_s_echo", {"text": "first-5ecret, second-5ecret"})).text == "***, ***"

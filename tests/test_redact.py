@@ -237,3 +237,22 @@ def test_a_large_value_is_looked_through_many_texts_at_a_time() -> None:
     assert masked[30_000] == {"id": 30_000, "name": "***"}
     assert masked[:30_000] == rows[:30_000]
     assert len(asked) < 2_000
+
+
+def test_what_was_a_secret_once_stays_one() -> None:
+    """OBS-2: of configurations for good; of who gets other tokens all the time, the last ones, whatever others have."""
+    secrets = _redact.Secrets({"of-the-start"})
+    secrets.add({"of-a-reload"})
+    for number in range(100):
+        secrets.add_passing("one", {"the-client-secret", f"canary-token-{number}"})
+    secrets.add_passing("another", {"canary-other-token"})
+    assert secrets.mask("of-the-start, of-a-reload, the-client-secret") == "***, ***, ***"
+    assert secrets.mask("canary-token-99, canary-token-90, canary-other-token") == "***, ***, ***"
+    assert secrets.mask("canary-token-10") == "canary-token-10", "or a program that runs for a year would look for ten thousand"
+
+
+def test_a_token_of_a_few_letters_hides_no_words() -> None:
+    """OBS-2: whoever gives tokens could hide with one what other servers say."""
+    secrets = _redact.Secrets()
+    secrets.add_passing("one", {"e", "error"})
+    assert secrets.mask("an error") == "an error"

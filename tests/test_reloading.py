@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import signal
-import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -18,6 +17,7 @@ import pytest
 
 from support.processes import eventually
 from toolbay import App, Config, ConfigError, ToolbayError, load, parse, watching
+from toolbay._redact import Secrets
 from toolbay.events import ConfigReloaded, Event, Events
 from toolbay.fleet import Reloaded
 from toolbay.gateway.bus import Control, Request
@@ -139,7 +139,6 @@ async def test_leaving_the_app_in_the_middle_of_a_reload_tells_who_waits(tmp_pat
     made.write(a=server())
     app = made.open()
     told: list[str] = []
-    stuck = threading.Event()
 
     async def ask() -> None:
         try:
@@ -148,16 +147,14 @@ async def test_leaving_the_app_in_the_middle_of_a_reload_tells_who_waits(tmp_pat
             told.append(str(error))
 
     made.file.unlink()
-    os.mkfifo(made.file)  # reading it takes for ever
+    os.mkfifo(made.file)
+    silent = os.open(made.file, os.O_RDWR)  # reading it takes long
     with anyio.fail_after(20):
-        async with anyio.create_task_group() as group:
-            async with app:
-                group.start_soon(ask)
-                group.start_soon(ask)
-                await anyio.wait_all_tasks_blocked()
-            stuck.set()
-    # Let the thread that reads it go on.
-    os.close(os.open(made.file, os.O_WRONLY | os.O_NONBLOCK))
+        async with anyio.create_task_group() as group, app:
+            group.start_soon(ask)
+            group.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+    os.close(silent)  # the thread that reads it goes on
     assert told == ["The configuration was not read again: this App is closing."] * 2
 
 
@@ -243,7 +240,7 @@ async def test_what_nobody_foresaw_is_logged_without_the_secrets_of_any_configur
             raise ZeroDivisionError("canary-token-1 became canary-token-2")
         return Reloaded()
 
-    reloads = Reloads(read=lambda: second, apply=apply, events=Events())
+    reloads = Reloads(read=lambda: second, apply=apply, events=Events(), secrets=Secrets())
     with anyio.fail_after(20), caplog.at_level(logging.ERROR):
         async with reloads:
             await reloads.begin(first)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -17,6 +18,9 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 HIDDEN = "***"
 _BATCH = 1_000
+_SHORTEST_TOKEN = 8
+_LAST_TOKENS = 24
+"""Characters of a token that is masked; tokens of one owner that are remembered."""
 
 _Spans: TypeAlias = list[tuple[int, int]]
 
@@ -98,6 +102,43 @@ def mask(text: str, secrets: Iterable[str]) -> str:
             spans.append((start, start + len(form)))
             start = text.find(form, start + 1)
     return _hide(text, spans)
+
+
+class Secrets:
+    """What must not be shown, as far as it is known. It only grows, for what was a secret once must not be shown later.
+
+    Tokens are others every few minutes, and worth nothing soon after: of each owner the last ones are known. Any thread may use it.
+    """
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._lasting = frozenset(values)
+        self._passing: dict[str, dict[str, None]] = {}
+        self._all = self._lasting
+        self._growing = threading.Lock()
+
+    def add(self, values: Iterable[str]) -> None:
+        with self._growing:
+            self._lasting |= frozenset(values)
+            self._gather()
+
+    def add_passing(self, owner: str, values: Iterable[str]) -> None:
+        """Add what `owner` has now. What is short stands in too many harmless words, and is no token of anybody who means well."""
+        with self._growing:
+            known = self._passing.setdefault(owner, {})
+            for value in values:
+                if len(value) >= _SHORTEST_TOKEN:
+                    known.pop(value, None)
+                    known[value] = None
+            for oldest in tuple(known)[:-_LAST_TOKENS]:
+                del known[oldest]
+            self._gather()
+
+    def mask(self, text: str) -> str:
+        """`text` without any of them (`mask`)."""
+        return mask(text, self._all)
+
+    def _gather(self) -> None:
+        self._all = self._lasting.union(*self._passing.values())
 
 
 def redacted(value: Any, safe: Callable[[str], str]) -> Any:

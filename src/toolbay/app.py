@@ -7,10 +7,9 @@ async with App(config) as app:
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -21,11 +20,13 @@ from uuid import uuid4
 import anyio
 
 from toolbay import artifacts as artifact_files
-from toolbay._aio import bounded
-from toolbay._redact import mask
+from toolbay._redact import Secrets
 from toolbay.agent.approvals import Approvals, Approver, Remembered, Surroundings
+from toolbay.agent.chosen import ChosenModel
 from toolbay.agent.instructions import composed
 from toolbay.artifacts import Artifacts
+from toolbay.auth.logins import Logins
+from toolbay.auth.store import Files
 from toolbay.config import Config, data_home
 from toolbay.config import load as load_config
 from toolbay.config.models import ServerConfig
@@ -43,15 +44,12 @@ from toolbay.reloading import RELOAD, Given, Reloads
 from toolbay.sessions import MemoryConversation, Sessions
 from toolbay.types import CallContext, Interceptor, Json, Model, Progress, Subject, Tool, ToolResult, ToolSource
 from toolbay.upstream.engine import OpenEngine
-from toolbay.upstream.engines import official
+from toolbay.upstream.engines import official, with_credentials
 
 if TYPE_CHECKING:
     from toolbay.agent.runner import Conversation, Runner, Turn
-
-CLOSING_SECONDS = 2.0
-"""How long a model may take to close."""
-
-_log = logging.getLogger("toolbay.app")
+    from toolbay.auth.flow import Person
+    from toolbay.auth.logins import LoginStatus
 
 
 class AppOptions(TypedDict, total=False):
@@ -96,17 +94,17 @@ class App:
         self.config: Config = config
         self.events = Events()
         self._only = options.get("only")
-        self._model: str | Model = options.get("model", "")
         self._environ = os.environ if (environ := options.get("environ")) is None else environ
-        self._chosen: Model | None = None
-        self._secrets = config.secrets
+        self._model = ChosenModel(options.get("model", ""), environ=self._environ)
+        self._secrets = Secrets(config.secrets)
         data = data_home(self._environ)
-        around = Surroundings(config_of=self._config_of, tool_of=self._tool, mask=self._mask, listed=lambda name: self.fleet.listed(name))  # noqa: PLW0108 - made below
+        safe = self._secrets.mask
+        around = Surroundings(config_of=self._config_of, tool_of=self._tool, mask=safe, listed=lambda name: self.fleet.listed(name))  # noqa: PLW0108 - made below
         remembered = Remembered(data / "approvals.json")
         approvals = Approvals(around, events=self.events, approver=options.get("approver"), remembered=remembered)
         self._journal = Journal(data / "journal", events=self.events, config_of=self._config_of)
         interceptors = (approvals, *options.get("interceptors", ()), self._journal)
-        self.registry = Registry(events=self.events, interceptors=interceptors, mask=self._mask)
+        self.registry = Registry(events=self.events, interceptors=interceptors, mask=safe)
         kept = config.tools.artifacts
         self.artifacts = Artifacts(
             Path(kept.dir).expanduser() if kept.dir else data / "artifacts",
@@ -115,6 +113,7 @@ class App:
             max_age_days=kept.max_age_days,
         )
         self.sessions = Sessions(data / "sessions")
+        self.logins = Logins(Files(data / "logins"), secrets=self._secrets)
         engine = options.get("open_engine", official)
         self._recollections: Recollections | None = None
         if engine is official:  # servers of another engine are more than their configuration tells
@@ -125,11 +124,11 @@ class App:
             artifacts=self.artifacts,
             builtin=(*_usable(options.get("tools", ())), *artifact_files.tools(self.artifacts)),
             environ=environ,
-            open_engine=engine,
+            open_engine=with_credentials(engine, self.logins.of),
             recollections=self._recollections,
         )
         self.bus: Bus = options.get("bus") or LocalBus()
-        self._reloads = Reloads(read=self._read, apply=self._apply, events=self.events)
+        self._reloads = Reloads(read=self._read, apply=self._apply, events=self.events, secrets=self._secrets)
         self._entered_in: int | None = None
         self._stack = AsyncExitStack()
 
@@ -149,11 +148,14 @@ class App:
             await self._stack.enter_async_context(self._journal)
             if self._recollections is not None:
                 await self._stack.enter_async_context(self._recollections)
+            await self._stack.enter_async_context(self.logins)
             await self._stack.enter_async_context(self.fleet)
+            self.logins.watch(self.fleet.unauthorized, self.fleet.authorized)
             inbox = self._stack.enter_context(self.bus.inbox([RELOAD]))
             await self._stack.enter_async_context(self._reloads)
             await self._reloads.begin(self.config)
             self._reloads.answer(inbox)
+            self._stack.push_async_callback(self._model.close)  # before the servers
         except BaseException:
             await self._stack.aclose()
             raise
@@ -162,9 +164,6 @@ class App:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
         with _in_one_task(self._entered_in):
             return await self._stack.__aexit__(kind, error, trace)
-
-    def _mask(self, text: str) -> str:
-        return mask(text, self._secrets)
 
     def _tool(self, name: str) -> Tool | None:
         return self.registry.tools.get(name)
@@ -175,11 +174,10 @@ class App:
 
     async def _apply(self, given: Given, wait: bool) -> Reloaded:
         config = self.config = given.config
-        self._secrets |= config.secrets  # what was a secret once must not be shown later
         tools = config.tools
         chosen = {name: entry for name, entry in tools.mcp_servers.items() if self._only is None or name in self._only}
         wanted = {name: with_network(entry, tools) for name, entry in chosen.items()}
-        return await self.fleet.apply(wanted, secrets=config.secrets, budget=tools.result_budget, lock=given.lock, wait=wait)
+        return await self.fleet.apply(wanted, budget=tools.result_budget, lock=given.lock, wait=wait)
 
     # -- another configuration ----------------------------------------------------------------------------------------
 
@@ -238,6 +236,21 @@ class App:
         """
         return await self.registry.call(name, arguments, CallContext(call_id=uuid4().hex, on_progress=on_progress, by_hand=by_hand))
 
+    async def login(self, server: str, person: Person, *, patience: float = 300.0) -> LoginStatus:
+        """Log in to a server: `person` is led to its page and has `patience` seconds. A server that waits for it is asked at once.
+
+        Raises:
+            ConfigError: it is not there, is none that one logs in to, or the login cannot be kept.
+            LoginFailed, BlockedAddress: as `toolbay.auth.flow.logged_in`.
+        """
+        await self.logins.login(server, config := _usable_entry(self.config, server), person, patience=patience)
+        self.fleet.authorized(server)
+        return await self.logins.standing(server, config)
+
+    async def logout(self, server: str) -> bool:
+        """Forget the login with a server; whether who gave it has taken it back. Raises ConfigError as `login`."""
+        return await self.logins.logout(server, _usable_entry(self.config, server))
+
     def accept(self, servers: Collection[str], only: Subject | None = None) -> Lock:
         """Pin what these servers list now, or `only` one capability of them, in the lock file; it is offered from now on.
 
@@ -283,11 +296,11 @@ class App:
     @property
     def model_name(self) -> str:
         """The model in use, once a runner was made."""
-        return self._chosen.name if self._chosen else ""
+        return self._model.name
 
     def use_model(self, model: str | Model) -> None:
         """Take another model from the next runner on."""
-        self._model, self._chosen = model, None
+        self._model.use(model)
 
     async def runner(self, tools: ToolSource | None = None) -> Runner:
         """The agent's loop over this app's tools, or over `tools`, with the model that was asked for or could be found.
@@ -297,28 +310,12 @@ class App:
         """
         from toolbay.agent.runner import Limits, Runner  # noqa: PLC0415 - those who only call tools need no agent
 
-        if self._chosen is None:
-            self._chosen = await self._choose()
+        model = await self._model.get(self.config.agent.model)
         limits = Limits(**self.config.agent.model_dump(include={field.name for field in fields(Limits)}))
-        return Runner(self._chosen, tools or self.registry, events=self.events, limits=limits, instructions=self._instructions)
+        return Runner(model, tools or self.registry, events=self.events, limits=limits, instructions=self._instructions)
 
     def _instructions(self) -> str:
         return composed(self.config.agent.instructions, self.servers.values(), also=self._journal.note())
-
-    async def _choose(self) -> Model:
-        if not isinstance(self._model, str):
-            return self._model
-        from toolbay.agent.local import choose  # noqa: PLC0415 - as in `runner`
-        from toolbay.agent.offline import OfflineModel  # noqa: PLC0415
-
-        chosen = await choose(self._model or self.config.agent.model, environ=self._environ, offline=OfflineModel)
-        self._own(chosen)
-        return chosen
-
-    def _own(self, model: Model) -> None:
-        """Close a model, that was chosen here, when the app is left: before the servers, and whatever goes wrong in it."""
-        if (close := getattr(model, "aclose", None)) is not None:
-            self._stack.push_async_callback(_close, model.name, close)
 
     async def ask(self, text: str, *, conversation: Conversation | None = None) -> Turn:
         """Ask the agent once. Without a `conversation` the question stands alone and is not kept.
@@ -350,13 +347,12 @@ def _in_one_task(entered_in: int | None) -> Generator[None]:
         ) from misuse
 
 
-async def _close(name: str, close: Callable[[], Awaitable[object]]) -> None:
-    """Close a model of ours; whatever goes wrong in it costs nobody else."""
-    try:
-        if not await bounded(CLOSING_SECONDS, close):
-            _log.warning("the model %s was not closed within %g s", name, CLOSING_SECONDS)
-    except Exception:
-        _log.exception("the model %s could not be closed", name)
+def _usable_entry(config: Config, server: str) -> ServerConfig:
+    entry = config.tools.mcp_servers.get(server)
+    found = None if entry is None else with_network(entry, config.tools)
+    if not isinstance(found, ServerConfig):
+        raise ConfigError(f"there is no server named {server!r} that can be used")
+    return found
 
 
 def _usable(tools: Collection[Tool]) -> Collection[Tool]:

@@ -19,7 +19,7 @@ from toolbay._redact import trace
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.reconcile import Plan, refiltered
 from toolbay.upstream.connection import Connection
-from toolbay.upstream.state import DOWN, State
+from toolbay.upstream.state import DOWN, Happening, State
 
 DRAIN = 30.0
 """Seconds in which calls on a connection that was replaced or removed may finish."""
@@ -119,6 +119,16 @@ class Berths:
         if connection is not None:
             with anyio.move_on_after(connection.config.startup_timeout):
                 await connection.wait_settled()
+
+    def unauthorized(self) -> dict[str, ServerConfig]:
+        """The servers that a login may help: those that want one, and those that another attempt as it is would not."""
+        every = [*self._coming.items(), *self.serving.items()]
+        return {name: connection.config for name, connection in every if connection.state in (State.NEEDS_AUTH, State.FAILED)}
+
+    def authorized(self, name: str) -> None:
+        """There is another login for this server: it is asked again at once, if it is down."""
+        for connection in self._all_of(name):
+            connection.start(Happening.AUTHORIZED if connection.state is State.NEEDS_AUTH else Happening.START)
 
     def _newest(self, name: str) -> Connection:
         return self._coming.get(name) or self.serving[name]

@@ -13,7 +13,6 @@ from typing import Self
 
 import anyio
 
-from toolbay._redact import mask
 from toolbay.assembly import Assembly
 from toolbay.berths import Berths
 from toolbay.config.models import InvalidServer, ServerConfig
@@ -100,8 +99,9 @@ class Fleet:
         environ: Mapping[str, str] | None = None,
         recollections: Recollections | None = None,
     ) -> None:
-        """Without `recollections` nothing is known of a server before it is up."""
+        """Without `recollections` nothing is known of a server before it is up. What servers say is masked as the registry does it."""
         self._registry = registry
+        self._safe = registry.mask
         registry.missing = self._missing
         self._events = events
         self._artifacts = artifacts
@@ -111,12 +111,11 @@ class Fleet:
         self._recollections = recollections
         self._recalled = Recalled()
         self._berths = Berths(self._made, on_change=self._publish)
-        self.listed = self._berths.listed
+        self.listed, self.authorized, self.unauthorized = self._berths.listed, self._berths.authorized, self._berths.unauthorized
         self._invalid: dict[str, InvalidServer] = {}
         self._assembly = Assembly(artifacts)
         self._quarantine = Quarantine()
         self._freshness = Freshness()
-        self._secrets: frozenset[str] = frozenset()
         self._changed, self._applying = anyio.Event(), anyio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -214,7 +213,6 @@ class Fleet:
         self,
         servers: Mapping[str, ServerConfig | InvalidServer],
         *,
-        secrets: frozenset[str] = frozenset(),
         budget: int | None = None,
         lock: Lock | None = None,
         wait: bool = True,
@@ -227,7 +225,6 @@ class Fleet:
         async with self._applying:
             self._quarantine.lock = lock or self.lock
             self._assembly.budget = budget or self._assembly.budget
-            self._secrets |= secrets  # what was a secret once must not be shown later
             self._invalid = {name: entry for name, entry in servers.items() if isinstance(entry, InvalidServer)}
             new = {name: entry for name, entry in servers.items() if isinstance(entry, ServerConfig)}
             steps = plan(self._berths.configs, new, self._berths.down)
@@ -333,9 +330,6 @@ class Fleet:
         described = {name: connection.config.description for name, connection in self._berths.serving.items()}
         self._registry.swap(Snapshot.of((*self._builtin, *tools), descriptions=described), server)
         self._wake()
-
-    def _safe(self, text: str) -> str:
-        return mask(text, self._secrets)
 
 
 def _seen(connections: Iterable[Connection], *, warm: bool) -> dict[Connection, Seen]:

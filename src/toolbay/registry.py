@@ -117,7 +117,7 @@ class Registry:
         """`interceptors` run outermost first; `mask` takes secrets out of text that goes into events."""
         self._events = events
         self._way = _way(interceptors)
-        self._mask = mask
+        self.mask = mask
         self._snapshot = Snapshot()
         self.missing: Callable[[str], str | None] = lambda _name: None
         """Asked about a name that no tool has: why, in words, where it is one of a server that is not there at this moment."""
@@ -145,10 +145,10 @@ class Registry:
         """Find, repair, validate and run. Never raises but for cancellation: what went wrong is an error result."""
         snapshot = self._snapshot
         tool = snapshot.tools.get(name)
-        report = _Report(self._events, self._mask, context, tool, name)
+        report = _Report(self._events, self.mask, context, tool, name)
         try:
             if self._events.heard:
-                report.started(await aside(_shown, arguments, self._mask, when=heavy(arguments)))
+                report.started(await aside(_shown, arguments, self.mask, when=heavy(arguments)))
             result = _unknown(snapshot, name, self.missing(name)) if tool is None else await self._found(tool, arguments, context, report)
         except asyncio.CancelledError:
             if _is_cancelled():
@@ -163,8 +163,8 @@ class Registry:
             result = _failed(str(error), outcome_of(error))
         except Exception as error:
             # The contract: whatever a tool or an interceptor raises must not end the caller's turn.
-            log.error("The call of %s failed unexpectedly.\n%s", name, trace(error, self._mask))  # noqa: TRY400 - masked
-            reason = line(self._mask(clean(f"{type(error).__name__}: {error}")), 300)
+            log.error("The call of %s failed unexpectedly.\n%s", name, trace(error, self.mask))  # noqa: TRY400 - masked
+            reason = line(self.mask(clean(f"{type(error).__name__}: {error}")), 300)
             result = _failed(f"The call of {name} failed in a way that was not foreseen ({reason}).", Outcome.UNKNOWN)
         report.finished(result)
         return result

@@ -17,7 +17,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from toolbay._redact import mask, trace
+from toolbay._redact import Secrets, trace
 from toolbay.config.models import Config
 from toolbay.errors import ConfigError, ToolbayError
 from toolbay.events import ConfigReloaded, Events
@@ -66,15 +66,20 @@ class Reloads:
     Of those that are asked for while one is applied, the last one counts, and all who asked are told what it did.
     """
 
-    def __init__(self, *, read: Callable[[], Config], apply: Callable[[Given, bool], Awaitable[Reloaded]], events: Events) -> None:
-        """`read` reads the configuration anew, in a thread; `apply` goes on with one, and waits for its servers or not."""
+    def __init__(
+        self, *, read: Callable[[], Config], apply: Callable[[Given, bool], Awaitable[Reloaded]], events: Events, secrets: Secrets
+    ) -> None:
+        """`read` reads the configuration anew, in a thread; `apply` goes on with one, and waits for its servers or not.
+
+        `secrets` learns of those of each configuration before it is applied.
+        """
         self._read = read
         self._apply = apply
         self._events = events
         self._files = Files()
         self._current = Config()
         self._known: Contents = {}
-        self._secrets: frozenset[str] = frozenset()
+        self._secrets = secrets
         self._next: _Turn | None = None
         self._now: _Turn | None = None
         self._asked = anyio.Event()
@@ -149,7 +154,7 @@ class Reloads:
             turn.error = f"{error} What was there before goes on."
             self._known = before
         except Exception as error:
-            _log.error("a configuration could not be applied\n%s", trace(error, self._safe))
+            _log.error("a configuration could not be applied\n%s", trace(error, self._secrets.mask))
             turn.error = f"The configuration could not be applied ({type(error).__name__}); the log says more."
             self._known = before
         else:
@@ -159,13 +164,10 @@ class Reloads:
     async def _given(self, config: Config | None) -> Given:
         def read() -> Given:
             new = config or self._read()
-            self._secrets |= new.secrets  # what was a secret once must not be logged later
+            self._secrets.add(new.secrets)
             return given(new, self._files)
 
         return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
-
-    def _safe(self, text: str) -> str:
-        return mask(text, self._secrets)
 
     # -- who asks by itself -------------------------------------------------------------------------------------------
 
@@ -186,7 +188,7 @@ class Reloads:
         try:
             await task()
         except Exception as error:
-            _log.error("a way to ask for a reload failed\n%s", trace(error, self._safe))
+            _log.error("a way to ask for a reload failed\n%s", trace(error, self._secrets.mask))
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None]:

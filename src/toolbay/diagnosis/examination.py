@@ -18,12 +18,15 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from toolbay._redact import argv, mask
+from toolbay._redact import Secrets, argv
 from toolbay._redact import url as shown_url
+from toolbay.auth.logins import Logins, LoginStatus, takes_login
+from toolbay.auth.store import Files, Store
+from toolbay.config import data_home
 from toolbay.config.launchers import unpinned
 from toolbay.config.models import Config, InvalidServer, RestartPolicy, ServerConfig, TransportType
 from toolbay.config.networks import with_network
-from toolbay.diagnosis import evidence, fetched, launching, offers, programs, reaching
+from toolbay.diagnosis import evidence, fetched, launching, locks, offers, programs, reaching
 from toolbay.diagnosis.findings import Examination, Notes, Report
 from toolbay.diagnosis.reaching import Reach
 from toolbay.diagnosis.session import Recording
@@ -34,7 +37,7 @@ from toolbay.lock import Finding as Quarantined
 from toolbay.registry import Registry
 from toolbay.types import Artifact, Tool
 from toolbay.upstream.engine import OpenEngine
-from toolbay.upstream.engines import load, official
+from toolbay.upstream.engines import load, official, with_credentials
 
 TOKEN_BYTES = 4
 """Bytes of JSON that a token stands for, about, in any model."""
@@ -52,6 +55,7 @@ class _Patient:
     notes: Notes
     reach: Reach = field(default_factory=Reach)
     status: ServerStatus | None = None
+    login: LoginStatus = field(default_factory=lambda: LoginStatus(logged_in=False))
     tools: list[Tool] = field(default_factory=list[Tool])
     quarantined: list[Quarantined] = field(default_factory=list[Quarantined])
     remarks: list[Notice] = field(default_factory=list[Notice])
@@ -91,28 +95,31 @@ async def examine(
     *,
     environ: Mapping[str, str] | None = None,
     open_engine: OpenEngine = official,
+    store: Store | None = None,
     stay: float = STAY,
 ) -> Examination:
     """Look at the servers of `config`: all that are not disabled, or just those in `names`, disabled or not.
 
-    Each that becomes ready is watched for `stay` seconds from then on.
+    Each that becomes ready is watched for `stay` seconds from then on. They are asked with the logins in `store` (default:
+    those of this user); that renews them, as any use does.
     """
-    ward = _Ward(config, os.environ if environ is None else environ, Recording(open_engine), stay)
+    around = os.environ if environ is None else environ
+    secrets = Secrets(config.secrets)
+    logins = Logins(store or Files(data_home(around) / "logins"), secrets=secrets)
+    ward = _Ward(config, around, Recording(with_credentials(open_engine, logins.of)), logins, stay)
     return await ward.examine(names)
 
 
 class _Ward:
-    def __init__(self, config: Config, environ: Mapping[str, str], engine: Recording, stay: float) -> None:
+    def __init__(self, config: Config, environ: Mapping[str, str], engine: Recording, logins: Logins, stay: float) -> None:
         self._config = config
         self._environ = environ
         self._engine = engine
         self._stay = stay
-        self._secrets = config.secrets
+        self._logins = logins
+        self._safe = logins.secrets.mask
         self._general = Notes(safe=self._safe)
         self._lock = Lock.load(config.path.parent / FILE_NAME if config.path else None)
-
-    def _safe(self, text: str) -> str:
-        return mask(text, self._secrets)
 
     async def examine(self, names: Collection[str]) -> Examination:
         known = self._config.tools.mcp_servers
@@ -174,12 +181,17 @@ class _Ward:
         async with anyio.create_task_group() as group:
             for patient in patients.values():
                 if patient.config.type is not TransportType.STDIO and not patient.ready:
-                    group.start_soon(reaching.listen, patient.config, patient.reach, patient.notes, name=f"{patient.name}: answer")
+                    group.start_soon(self._listen, patient, name=f"{patient.name}: answer")
         for patient in patients.values():
+            if takes_login(patient.config):
+                patient.login = await self._logins.standing(patient.name, patient.config)
             self._judge(patient)
 
     async def _approach(self, patient: _Patient) -> None:
         patient.reach = await reaching.approach(patient.config, patient.notes)
+
+    async def _listen(self, patient: _Patient) -> None:
+        await reaching.listen(patient.name, patient.config, self._logins, patient.reach, patient.notes)
 
     async def _start(self, patients: Mapping[str, _Patient]) -> None:
         events = Events()
@@ -188,12 +200,12 @@ class _Ward:
             if isinstance(event, Notice | ServerChanged) and event.server in patients:
                 patients[event.server].take(event)
 
-        registry = Registry(events=events)
+        registry = Registry(events=events, mask=self._safe)
         fleet = Fleet(registry, events=events, artifacts=_Nowhere(), environ=self._environ, open_engine=self._engine)
         with events.listen(take):
             async with fleet:
                 wanted = {name: patient.config for name, patient in patients.items()}
-                await fleet.apply(wanted, secrets=self._secrets, lock=self._lock, wait=False)
+                await fleet.apply(wanted, lock=self._lock, wait=False)
                 await fleet.settle(None)
                 up = [patient.became_ready for patient in patients.values() if patient.became_ready is not None and patient.ended is None]
                 await anyio.sleep_until(max(up, default=-math.inf) + self._stay)
@@ -211,6 +223,7 @@ class _Ward:
         if patient.ready:
             offers.tell(patient.config, status, patient.remarks, patient.quarantined, notes)
             offers.tell_weight(_tokens(patient.tools), len(patient.tools), notes)
+            locks.tell_login(patient.name, patient.login, notes)
             if start is not None:
                 evidence.tell_stray(start.diagnostics.stray(), notes, answered=True)
                 offers.tell_left_out(start.diagnostics.left_out, notes)
@@ -267,6 +280,7 @@ class _Ward:
             resources=status.resources,
             prompts=status.prompts,
             tokens=_tokens(patient.tools),
+            login=locks.described(patient.login),
             seconds=round(status.seconds, 3),
             exit_code=start.diagnostics.exit_code() if start and not patient.ready else None,
             stderr=tuple(self._safe(text) for text in status.stderr[-evidence.SHOWN :]),

@@ -1,0 +1,237 @@
+"""All servers of a configuration, and the logins with them: log in, log out, how each stands, and who waits for one is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import anyio
+import anyio.abc
+
+from toolbay._redact import Secrets
+from toolbay.auth.store import Damaged, Store, key
+from toolbay.config.models import ServerConfig, TransportType
+from toolbay.errors import BlockedAddress, ConfigError, LoginFailed, Refused
+
+if TYPE_CHECKING:
+    from toolbay.auth.credentials import Credentials
+    from toolbay.auth.flow import Person
+    from toolbay.auth.records import Login
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks whether somebody has logged in to a server that waits for it."""
+LONGEST_PAUSE = 60.0
+"""Seconds between two attempts for logins that came and did not help: two programs must not keep each other busy."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoginStatus:
+    """How a login stands, for people. It holds no secret."""
+
+    logged_in: bool
+    """Whether there are tokens that may hold; their server has the last word."""
+    ends_at: float | None = None
+    """When the access token ends, in seconds since 1970; None where nobody said."""
+    renews: bool = False
+    """Whether another one is had without a person."""
+    scopes: tuple[str, ...] | None = None
+    """What the tokens hold for; None where nobody said."""
+    issuer: str = ""
+    """The authorization server."""
+    ended: str = ""
+    """Why there are no tokens any more: a clause; empty where there are, or never were any."""
+    wanted: tuple[str, ...] = ()
+    """Scopes that the server has asked for since: the next login asks for them."""
+
+
+class _Known(NamedTuple):
+    made_with: tuple[object, ...]
+    credentials: Credentials
+
+
+@dataclass(slots=True)
+class _Waking:
+    """When a server was last woken for a login, and how long it is left alone from then on."""
+
+    at: float = float("-inf")
+    pause: float = 0.0
+
+    def due(self, now: float) -> bool:
+        """Whether it may be woken now, which is noted."""
+        passed = now - self.at
+        if passed < self.pause:
+            return False
+        lately = passed < self.pause + LONGEST_PAUSE
+        self.at, self.pause = now, min(max(2 * self.pause, 1.0), LONGEST_PAUSE) if lately else 0.0
+        return True
+
+
+def takes_login(config: ServerConfig) -> bool:
+    """Whether requests to this server may carry what a login brings: over HTTP, unless the entry says `none`, or what to send instead."""
+    if config.type is TransportType.STDIO or (config.auth is not None and config.auth.type == "none"):
+        return False
+    return not any(name.lower() == "authorization" for name in config.headers)
+
+
+class Logins:
+    """An async context manager; leaving it ends what `watch` has begun. Everything else needs no entering."""
+
+    def __init__(self, store: Store, *, now: Callable[[], float] = time.time, secrets: Secrets | None = None) -> None:
+        """`now`: seconds since 1970. `secrets` learns of each token as it comes."""
+        self._store = store
+        self._now = now
+        self.secrets = secrets or Secrets()
+        self._known: dict[str, _Known] = {}
+        self._group: anyio.abc.TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._group = anyio.create_task_group()
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._group is not None
+        self._group.cancel_scope.cancel()
+        await self._group.__aexit__(None, None, None)
+
+    def of(self, name: str, config: ServerConfig) -> Credentials | None:
+        """What requests to this server carry; None where they carry no login (`takes_login`).
+
+        Always the same for the same entry, so that it is renewed once however many connections there are.
+        """
+        if not takes_login(config):
+            return None
+        place = key(name, config)
+        made_with = (config.auth, config.url, config.headers, config.ssrf_whitelist, config.fake_ip)
+        known = self._known.get(place)
+        if known is None or known.made_with != made_with:
+            known = self._known[place] = _Known(made_with, self._credentials(name, config))
+        return known.credentials
+
+    def _credentials(self, name: str, config: ServerConfig) -> Credentials:
+        from toolbay.auth.credentials import Credentials  # noqa: PLC0415 - brings an HTTP library, which programs over pipes need not load
+
+        learn = partial(self.secrets.add_passing, key(name, config))
+        return Credentials(name, config, store=self._store, now=self._now, on_secrets=learn)
+
+    # -- what a person asks -------------------------------------------------------------------------------------------
+
+    async def login(self, name: str, config: ServerConfig, person: Person, *, patience: float = 300.0) -> Login:
+        """Log in. Of type `client_credentials` nobody is asked. `patience`: seconds that the person has.
+
+        Raises:
+            ConfigError: the server is none that one logs in to, or the login cannot be kept.
+            LoginFailed, BlockedAddress: as `flow.logged_in`.
+        """
+        _check(name, config)
+        if config.auth is not None and config.auth.type == "client_credentials":
+            return await self._by_itself(name, config)
+        from toolbay.auth.flow import logged_in  # noqa: PLC0415 - as in `_credentials`
+
+        login = await logged_in(name, config, store=self._store, person=person, now=self._now, patience=patience)
+        self.secrets.add_passing(key(name, config), login.secrets)
+        return login
+
+    async def logout(self, name: str, config: ServerConfig) -> bool:
+        """Forget the login. True where nobody can use its tokens from now on, for who gave them has taken them back, or there were none.
+
+        Raises:
+            ConfigError: what is kept cannot be removed.
+            LoginFailed: another program is at work on it (retriable).
+        """
+        place = key(name, config)
+        async with self._store.locked(place):
+            login = await self._kept(place)
+            revoked = login is None or await _revoked(login, config)
+            await self._store.remove(place)
+        return revoked
+
+    async def standing(self, name: str, config: ServerConfig) -> LoginStatus:
+        """How the login stands. Nobody is asked for it."""
+        try:
+            login = await self._store.load(key(name, config))
+        except Damaged as damaged:
+            return LoginStatus(logged_in=False, ended=f"{damaged.path} is no record of a login that can be used ({damaged.why})")
+        if login is None:
+            return LoginStatus(logged_in=False)
+        tokens = login.tokens
+        by_itself = config.auth is not None and config.auth.type == "client_credentials"
+        renews = tokens is not None and (bool(tokens.refresh) or by_itself)
+        return LoginStatus(
+            logged_in=tokens is not None and (renews or tokens.ends_at is None or tokens.ends_at > self._now()),
+            ends_at=tokens.ends_at if tokens else None,
+            renews=renews,
+            scopes=tokens.scopes if tokens else None,
+            issuer=login.authority.issuer,
+            ended=login.ended,
+            wanted=login.wanted,
+        )
+
+    async def _by_itself(self, name: str, config: ServerConfig) -> Login:
+        """Another token, whatever there is, so that it shows whether the program can log in."""
+        credentials, place = self._credentials(name, config), key(name, config)
+        before = await self._kept(place)
+        used = before.tokens.access if before is not None and before.tokens is not None else ""
+        try:
+            async with credentials.at_work():
+                given = await credentials.renew(used, status=401, challenge="Bearer")
+        except Refused as refused:
+            raise LoginFailed(str(refused), retriable=refused.retriable) from refused
+        if not given:
+            raise LoginFailed(f"{name}: {credentials.mend(status=401, challenge='Bearer')}")
+        login = await self._kept(place)
+        if login is None:
+            raise ConfigError(f"the login with {name} was given, and could not be kept: check the folder of logins and its permissions")
+        return login
+
+    async def _kept(self, place: str) -> Login | None:
+        """What there is of a login; what is damaged is none."""
+        try:
+            return await self._store.load(place)
+        except Damaged:
+            return None
+
+    # -- who waits for it ---------------------------------------------------------------------------------------------
+
+    def watch(self, waiting: Callable[[], Mapping[str, ServerConfig]], wake: Callable[[str], None]) -> None:
+        """From now on, call `wake` with a server's name soon after a login has come for one of those in `waiting`, from any program."""
+        assert self._group is not None, "enter it first"
+        self._group.start_soon(self._watch, waiting, wake, name="logins: watch")
+
+    async def _watch(self, waiting: Callable[[], Mapping[str, ServerConfig]], wake: Callable[[str], None]) -> None:
+        woken: dict[str, _Waking] = {}
+        while True:
+            await anyio.sleep(LOOK_EVERY)
+            for name, config in waiting().items():
+                credentials = self.of(name, config)
+                if credentials is not None and credentials.outdated and woken.setdefault(name, _Waking()).due(anyio.current_time()):
+                    wake(name)
+
+
+def _check(name: str, config: ServerConfig) -> None:
+    """Raise ConfigError for a server that one does not log in to."""
+    if config.type is TransportType.STDIO:
+        raise ConfigError(f"{name} is a program that is started here and takes its credentials in `env`: there is nothing to log in to")
+    if not takes_login(config):
+        chosen = config.auth is not None and config.auth.type == "none"
+        why = "its `auth` is none" if chosen else "its entry has an Authorization header, which is sent in its place"
+        raise ConfigError(f"{name} uses no login, since {why}: take that out of the entry first")
+
+
+async def _revoked(login: Login, config: ServerConfig) -> bool:
+    """Whether who gave the tokens has taken them back."""
+    if login.tokens is None:
+        return True
+    from toolbay.auth.grants import revoke  # noqa: PLC0415 - as in `Logins._credentials`
+    from toolbay.auth.web import web  # noqa: PLC0415
+
+    try:
+        async with web(config) as way:
+            await revoke(way, login.authority, login.client, login.tokens)
+    except (LoginFailed, BlockedAddress):
+        return False
+    return True
