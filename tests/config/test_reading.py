@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,32 @@ def endless(tmp_path: Path) -> Path:
 
 @pipes
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
-    """CFG-2, G1: whoever can put a pipe in the place of a file could stop a start or a reload for ever."""
+    """CFG-2, CFG-3, G1: whoever can put a pipe in the place of a file could hold up each start and reload."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(TimeoutError, match="pipe"):
+    with pytest.raises(TimeoutError, match="it is a pipe that nobody writes to"):
+        reading.read(tmp_path / "pipe", patience=3600)
+    with pytest.raises(ConfigError, match=r"pipe cannot be read \(it is a pipe that nobody writes to\): check what it is"):
+        load(tmp_path / "pipe")
+    entry = parse({"mcpServers": {"a": {"command": "a", "envFile": "pipe"}}}, base=tmp_path).tools.mcp_servers["a"]
+    assert isinstance(entry, InvalidServer)
+    assert "cannot be read (it is a pipe that nobody writes to)" in entry.reason
+
+
+@pipes
+def test_a_pipe_whose_writer_is_slow_is_waited_for_so_long_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CFG-1, CFG-2: such as a program that asks its user before it gives a secret."""
+    monkeypatch.setattr(reading, "ABSENCE", 0.01)
+    os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)
+    with pytest.raises(TimeoutError, match="it is a pipe whose end did not come"):
         reading.read(tmp_path / "pipe", patience=0.1)
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(reading.read, tmp_path / "pipe", patience=60)
+        with pytest.raises(FutureTimeoutError):
+            waiting.result(0.2)
+        os.write(writer, b"late")
+        os.close(writer)
+        assert waiting.result(60) == b"late"
 
 
 @pipes
