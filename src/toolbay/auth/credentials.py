@@ -36,7 +36,7 @@ PATIENCE = 5.0
 """Seconds that a request waits for the renewal of a token that still holds; then it goes with that."""
 PAUSE = 1.0
 """Seconds after a renewal that failed in which nobody tries again."""
-MOST_RENEWALS = 3
+MOST_RENEWALS = 10
 WINDOW = 60.0
 """Seconds in which `MOST_RENEWALS` are made because tokens were refused: a server that refuses all of them gains nothing by more."""
 MOST_STEPS = 3
