@@ -8,18 +8,24 @@ from typing import Any
 
 import anyio
 
+from toolbay.auth.store import Store
 from toolbay.config import parse
 from toolbay.diagnosis.examination import examine
 from toolbay.diagnosis.findings import Examination, Finding, Level, Notes, Report
 
 
 async def examined(
-    *names: str, environ: Mapping[str, str] | None = None, base: Path | None = None, stay: float = 0, **servers: Mapping[str, Any]
+    *names: str,
+    environ: Mapping[str, str] | None = None,
+    base: Path | None = None,
+    store: Store | None = None,
+    stay: float = 0,
+    **servers: Mapping[str, Any],
 ) -> Examination:
     """The examination of a configuration with these servers."""
     config = parse({"tools": {"mcpServers": servers}}, environ=environ, base=base)
     with anyio.fail_after(90):
-        return await examine(config, names, environ=environ, stay=stay)
+        return await examine(config, names, environ=environ, store=store, stay=stay)
 
 
 async def only(entry: Mapping[str, Any], **more: Any) -> Report:

@@ -7,20 +7,12 @@ from hypothesis import strategies as st
 
 from diagnosis.patients import the_error
 from support.servers import config
-from toolbay.diagnosis.answers import Answer, tell_error, tell_lock, tell_no_endpoint, tell_redirect
+from toolbay.diagnosis.answers import Answer, tell_error, tell_no_endpoint, tell_redirect
 from toolbay.diagnosis.findings import Notes
 
 URL = "https://weather.example/mcp"
 SERVER = config({"type": "streamableHttp", "url": URL})
 TEXT = st.text(max_size=80)
-
-
-@given(st.sampled_from([401, 403]), TEXT)
-def test_any_challenge_is_a_lock(status: int, challenge: str) -> None:
-    """TRA-3: WWW-Authenticate is written by strangers."""
-    notes = Notes(server="s")
-    tell_lock(SERVER, Answer(url=URL, status=status, headers={"www-authenticate": challenge}), notes)
-    assert f"HTTP {status}" in the_error(notes).why
 
 
 @example("//[")

@@ -145,7 +145,7 @@ async def test_a_url_that_is_refused_whatever_it_resolves_to() -> None:
             'WWW-Authenticate: Bearer resource_metadata="https://weather.example/.well-known/oauth-protected-resource"',
             {},
             "it asks for Bearer",
-            "through a browser is not supported yet",
+            "log in: toolbay login s",
         ),
         ("X-Nothing: here", {}, "does not say what for", "Bearer ${TOKEN}"),
     ],
@@ -222,7 +222,7 @@ async def test_a_site_that_takes_no_messages_is_a_web_page_all_the_same(status: 
     [
         ("https://elsewhere.example/mcp", "ask whoever runs the server whether it is at https://elsewhere.example/mcp now"),
         ("https://127.0.0.1/mcp", "set `url` to https://127.0.0.1/mcp"),
-        ("https://accounts.example/login?next=a-long-key-that-is-none", "a browser's login does not help"),
+        ("https://accounts.example/login?next=a-long-key-that-is-none", "logging in at that page does not help"),
     ],
 )
 async def test_a_redirect_names_its_target(location: str, words: str) -> None:

@@ -88,6 +88,8 @@ def _tell_report(terminal: Terminal, report: Report, width: int) -> None:
 def _facts(report: Report) -> Iterator[str]:
     if report.disabled:
         yield f"disabled: toolbay doctor {shlex.quote(report.server)} looks at it all the same"
+    if report.login:
+        yield one_line(report.login)
     if not report.ready:
         return
     offered = f", offered {', '.join(report.offered)}" if report.offered and report.offered[-1] != report.protocol else ""

@@ -18,7 +18,6 @@ from toolbay.net.steps import Walk, led_to
 
 ANSWER_SECONDS: Final = 10.0
 """How long one answer may take."""
-_CHALLENGE = re.compile(r'(\w+)\s*=\s*(?:"([^"]*)"|([^\s,]+))')
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,30 +70,6 @@ def tell_silence(config: ServerConfig, walked: Walk, answer: Answer, notes: Note
     notes.error(f"{where} does not answer", why, mend, shown)
 
 
-def tell_lock(config: ServerConfig, answer: Answer, notes: Notes) -> None:
-    challenge = answer.headers.get("www-authenticate", "")
-    asked = {name.lower(): quoted or plain for name, quoted, plain in _CHALLENGE.findall(challenge)}
-    scheme = challenge.split(" ", 1)[0]
-    wants = f"it asks for {scheme}" if scheme else "it does not say what for"
-    details = [f"{name} {asked[name]}" for name in ("realm", "scope", "error", "error_description") if asked.get(name)]
-    why = f"HTTP {answer.status}, {wants}" + (f" ({', '.join(details)})" if details else "")
-    given = next((name for name in config.headers if name.lower() == "authorization"), "")
-    if answer.status == 403 or asked.get("error") == "insufficient_scope":
-        mend = "the credentials are known and may not do this: ask for the right, or use others"
-    elif given:
-        mend = "the Authorization header in `headers` is not accepted: renew the token, and check that its variable is set"
-    else:
-        mend = "put a token into `headers`, such as Authorization: Bearer ${TOKEN}"
-        mend += " (logging in through a browser is not supported yet)" if "resource_metadata" in asked else ""
-    shown = [f"WWW-Authenticate: {challenge}"] if challenge else []
-    notes.error(
-        f"{shown_url(config.url)} wants credentials" if answer.status == 401 else f"{shown_url(config.url)} refuses access",
-        why,
-        mend,
-        shown,
-    )
-
-
 def _target(url: str, location: str) -> str:
     """Where a redirect leads; `url` itself where it does not say so properly."""
     try:
@@ -112,7 +87,7 @@ def tell_redirect(config: ServerConfig, answer: Answer, notes: Notes) -> None:
     elif re.search(r"/(?:login|signin|sign-in|sso|auth|oauth)\b", urlsplit(there).path):
         why, mend = (
             f"HTTP {answer.status} to {shown_url(there)}, which looks like a login",
-            "put a token into `headers`; a browser's login does not help",
+            "put a token into `headers`; logging in at that page does not help",
         )
     else:
         why = (

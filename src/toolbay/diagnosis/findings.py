@@ -79,6 +79,8 @@ class Report:
     prompts: int = 0
     tokens: int = 0
     """About how many tokens the definitions of what is given take in each request to a model."""
+    login: str = ""
+    """What it was asked with that somebody once logged in for; empty where nobody did."""
     seconds: float = 0.0
     exit_code: int | None = None
     trace: tuple[Step, ...] = ()

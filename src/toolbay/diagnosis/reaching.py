@@ -16,14 +16,16 @@ import anyio
 import httpx2
 
 from toolbay._redact import url as shown_url
+from toolbay.auth.logins import Logins
 from toolbay.config.models import ServerConfig, TransportType
-from toolbay.diagnosis import answers, ways
+from toolbay.diagnosis import answers, locks, ways
 from toolbay.diagnosis.answers import ANSWER_SECONDS, Answer
 from toolbay.diagnosis.findings import Notes, Step
-from toolbay.errors import BlockedAddress, ConfigError
+from toolbay.errors import BlockedAddress, ConfigError, Refused
 from toolbay.net import http
 from toolbay.net.guard import Policy
 from toolbay.net.steps import Walk, walk
+from toolbay.upstream.engine import Credentials
 
 BODY: Final = 64 * 1024
 EXPIRING: Final = timedelta(days=14)
@@ -75,23 +77,53 @@ def _policy(config: ServerConfig) -> Policy:
     return http.policy_for(config.url, whitelist=config.ssrf_whitelist, fake_ip=config.fake_ip)
 
 
-async def listen(config: ServerConfig, reach: Reach, notes: Notes) -> None:
-    """Ask a server, whose session failed, for one answer; what is wrong with it goes into `notes`. `startupTimeout` at the most."""
+async def listen(name: str, config: ServerConfig, logins: Logins, reach: Reach, notes: Notes) -> None:
+    """Ask a server, whose session failed, for one answer; what is wrong with it goes into `notes`. `startupTimeout` at the most.
+
+    It is asked with the login that there is, as its session was.
+    """
     if reach.walk is None or reach.walk.failed is not None:
         return
     with anyio.move_on_after(config.startup_timeout):
+        credentials = logins.of(name, config)
         async with http.client(headers=config.headers, policy=_policy(config)) as client:
-            reach.answer = answer = await _judged_by_its_looks(client, await _asked(client, config.url, config.type))
+            try:
+                found = await _asked_as_known(client, config, credentials)
+            except Refused as refused:
+                locks.tell_trouble(name, config, refused, notes)
+                return
+            reach.answer = answer = await _judged_by_its_looks(client, found)
             if not answer.status:
                 answers.tell_silence(config, reach.walk, answer, notes)
             elif answer.status in (401, 403) and (answer.speaks or not answer.is_page):
-                answers.tell_lock(config, answer, notes)
+                locks.tell(name, config, answer, notes, standing=await logins.standing(name, config), credentials=credentials)
             elif 300 <= answer.status < 400:
                 answers.tell_redirect(config, answer, notes)
             elif answer.failing and not answer.is_page:
                 answers.tell_error(config, answer, notes)
             elif not answer.speaks:
                 answers.tell_no_endpoint(config, answer, await _look_beside(client, config, reach), reach.tried, notes)
+
+
+async def _asked_as_known(client: httpx2.AsyncClient, config: ServerConfig, credentials: Credentials | None) -> Answer:
+    """`_asked` at a server's address, with the login that there is, as `upstream.authorized` does it. Raises Refused as that."""
+    if credentials is None:
+        return await _asked(client, config.url, config.type)
+    used = await _carry(client, credentials)
+    answer = await _asked(client, config.url, config.type)
+    challenge = answer.headers.get("www-authenticate", "")
+    if answer.status in (401, 403) and await credentials.renew(used, status=answer.status, challenge=challenge):
+        await _carry(client, credentials)
+        answer = await _asked(client, config.url, config.type)
+    return answer
+
+
+async def _carry(client: httpx2.AsyncClient, credentials: Credentials) -> str:
+    """Have the client's requests, which all go to the server's own origin, carry the token that there is now."""
+    token = await credentials.token()
+    if token:
+        client.headers["Authorization"] = f"Bearer {token}"
+    return token
 
 
 async def _asked(client: httpx2.AsyncClient, url: str, kind: TransportType) -> Answer:

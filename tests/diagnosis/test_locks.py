@@ -1,0 +1,226 @@
+"""Servers that want a login, looked at with the login that there is: none, one that ended, that is too small, that is not renewed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.patients import only, the_error
+from servers.raw_http import RawHttp, Step
+from servers.raw_oauth import RawOAuth
+from support import servers
+from toolbay.auth.flow import Page, logged_in
+from toolbay.auth.logins import Logins, LoginStatus
+from toolbay.auth.records import Login
+from toolbay.auth.store import Files, Memory, Store, key
+from toolbay.config.models import ServerConfig
+from toolbay.diagnosis import locks
+from toolbay.diagnosis.answers import Answer
+from toolbay.diagnosis.findings import Level, Notes, Report, Verdict
+
+pytestmark = pytest.mark.anyio
+
+URL = "https://weather.example/mcp"
+TOKEN = "canary-by-hand"
+
+
+class Visitor:
+    """A person with a browser on this machine, who agrees."""
+
+    async def go(self, page: Page) -> None:
+        await RawOAuth.visit(page.url)
+
+
+@dataclass(kw_only=True)
+class Scene:
+    oauth: RawOAuth
+    server: RawHttp
+    store: Store
+
+    def config(self, **auth: Any) -> ServerConfig:
+        return ServerConfig.model_validate({**self.server.entry, **({"auth": auth} if auth else {})})
+
+    async def login(self, **auth: Any) -> Login:
+        return await logged_in("s", self.config(**auth), store=self.store, person=Visitor(), now=time.time)
+
+    async def change(self, **fields: Any) -> None:
+        login = await self.kept()
+        assert login is not None
+        await self.store.save(key("s", self.config()), replace(login, **fields))
+
+    async def kept(self, **auth: Any) -> Login | None:
+        return await self.store.load(key("s", self.config(**auth)))
+
+    async def looked_at(self, **auth: Any) -> Report:
+        return await only({**self.server.entry, **({"auth": auth} if auth else {})}, store=self.store)
+
+
+@asynccontextmanager
+async def scene() -> AsyncGenerator[Scene]:
+    async with RawOAuth() as oauth, RawHttp() as server:
+        oauth.protect(server)
+        yield Scene(oauth=oauth, server=server, store=Memory())
+
+
+async def test_a_server_is_looked_at_with_the_login_that_there_is() -> None:
+    """TRA-3: as an App would; how one is logged in is told, and no token is."""
+    async with scene() as here:
+        here.oauth.needs = {"": ("files:read",)}
+        here.oauth.challenge_names.add("scope")
+        login = await here.login()
+        report = await here.looked_at()
+        assert report.verdict is Verdict.FINE, report.findings
+        assert report.login == f"logged in at {here.oauth.issuer} for files:read, renewed by itself"
+        assert here.oauth.denied.count("") == 1  # by the login itself
+        assert not any(secret in str(report) for secret in login.secrets)
+
+
+async def test_who_has_not_logged_in_is_told_the_command() -> None:
+    """TRA-3: 401 with a challenge that a login answers."""
+    async with scene() as here:
+        finding = the_error(await here.looked_at())
+    assert "wants credentials" in finding.what
+    assert finding.why.endswith("nobody has logged in yet")
+    assert finding.mend.startswith("log in: toolbay login s; or")
+    assert "WWW-Authenticate: Bearer resource_metadata=" in finding.shown[0]
+
+
+async def test_a_login_that_has_ended_is_told_with_its_reason() -> None:
+    """TRA-3, H4: the authorization server no longer renews it; the next look does not ask again."""
+    async with scene() as here:
+        await here.login()
+        here.oauth.end()
+        for _ in range(2):
+            finding = the_error(await here.looked_at())
+            assert "; the login has ended (" in finding.why
+            assert "invalid_grant" in finding.why
+            assert finding.mend == "log in again: toolbay login s"
+        assert len([form for form in here.oauth.forms if form["grant_type"] == "refresh_token"]) == 1
+
+
+async def test_a_token_that_ran_out_and_cannot_be_renewed_is_told_with_its_time() -> None:
+    """TRA-3: since when, where nothing was given to renew it with."""
+    async with scene() as here:
+        here.oauth.refreshable = False
+        login = await here.login()
+        assert login.tokens is not None
+        notes = Notes(server="s")
+        await here.change(tokens=replace(login.tokens, ends_at=1_700_000_000.0))
+        logins = Logins(here.store)
+        standing = await logins.standing("s", here.config())
+        answer = Answer(url=URL, status=401, headers={"www-authenticate": "Bearer"})
+        locks.tell("s", here.config(), answer, notes, standing=standing, credentials=logins.of("s", here.config()))
+    assert "the login ended at 2023-11-14 22:13 UTC, and nothing was given to renew it with" in the_error(notes).why
+
+
+async def test_a_login_that_is_too_small_is_told_with_what_it_lacks() -> None:
+    """TRA-3, H4: 403 for a scope that it does not hold for; the next login asks for it."""
+    async with scene() as here:
+        await here.login()
+        here.oauth.needs = {"": ("files:write",)}
+        finding = the_error(await here.looked_at())
+        assert "refuses access" in finding.what
+        assert finding.why.endswith("the login lacks the scope files:write")
+        assert finding.mend == "toolbay login s asks for it as well"
+        assert (await here.login()).tokens is not None
+        assert (await here.looked_at()).ready
+
+
+async def test_a_tool_that_wanted_more_is_remembered_for_people() -> None:
+    """TRA-3: the server works, and one of its tools has asked for a scope since."""
+    async with scene() as here:
+        await here.login()
+        await here.change(wanted=("files:write",))
+        report = await here.looked_at()
+    (finding,) = report.findings
+    assert (finding.level, finding.what) == (Level.WARNING, "the login with it lacks the scope files:write")
+    assert finding.mend == "toolbay login s asks for it as well"
+
+
+async def test_an_authorization_server_that_cannot_be_asked_is_no_lost_login() -> None:
+    """TRA-3, H4: a renewal that may come about later is told as such, and the login stays."""
+    async with scene() as here:
+        await here.login()
+        here.oauth.expire()
+        here.oauth.steps = {"token": [Step(kind="status", status=503)] * 9}
+        finding = the_error(await here.looked_at())
+        assert finding.what.endswith("could not be asked with its login")
+        assert "503" in finding.why
+        assert finding.mend.startswith("try again later; ")
+        login = await here.kept()
+        assert login is not None
+        assert login.tokens is not None
+
+
+async def test_a_program_that_cannot_log_in_by_itself_is_told_why() -> None:
+    """TRA-3: `client_credentials` with a secret that the authorization server does not take; the secret is not told."""
+    async with scene() as here:
+        here.oauth.know("robot", "canary-right")
+        auth = {"type": "client_credentials", "clientId": "robot", "clientSecret": "canary-wrong"}
+        finding = the_error(await here.looked_at(**auth))
+        assert "the program could not log in by itself (" in finding.why
+        assert "invalid_client" in finding.why
+        assert finding.mend == "toolbay login s tries it, and says what comes of it"
+        assert "canary" not in finding.text
+        report = await here.looked_at(**{**auth, "clientSecret": "canary-right"})
+    assert report.ready
+    assert report.login.startswith("logged in at ")
+
+
+@pytest.mark.parametrize(("auth", "said"), [("none", "or take `auth: none` away, and log in with toolbay login s"), (None, "")])
+async def test_who_does_not_want_a_login_is_told_where_a_token_goes(auth: Any, said: str) -> None:
+    """TRA-3: `auth: none`, or a header that is not accepted."""
+    async with scene() as here:
+        more = {"auth": auth} if auth else {"headers": {"Authorization": f"Bearer {TOKEN}"}}
+        finding = the_error(await only({**here.server.entry, **more}, store=here.store))
+    assert "login" not in finding.why
+    assert said in finding.mend if auth else finding.mend.startswith("the Authorization header in `headers` is not accepted")
+
+
+async def test_a_record_that_is_none_is_told_with_its_place(tmp_path: Any) -> None:
+    """G4: a file that was damaged costs the login, and says which file."""
+    async with scene() as here:
+        here.store = Files(tmp_path)
+        await here.login()
+        (file,) = tmp_path.glob("*.json")
+        file.write_text("{")
+        finding = the_error(await here.looked_at())
+    assert str(file) in finding.why
+    assert finding.mend == "log in again: toolbay login s"
+
+
+names = st.lists(st.sampled_from(["a:read", "b:write", "c"]), max_size=3).map(tuple)
+
+
+@given(
+    st.sampled_from([401, 403]),
+    st.text(max_size=80) | st.sampled_from(['Bearer error="insufficient_scope", scope="a:read d"', "Bearer", "Basic realm=x"]),
+    st.builds(
+        LoginStatus,
+        logged_in=st.booleans(),
+        ends_at=st.none() | st.floats(allow_infinity=True, max_value=0) | st.just(float("nan")),
+        scopes=st.none() | names,
+        ended=st.sampled_from(["", "invalid_grant: it was taken back"]),
+        wanted=names,
+        issuer=st.just("https://login.example"),
+    ),
+    st.sampled_from([None, "none", "oauth", {"type": "client_credentials", "clientId": "a", "clientSecret": "canary-c"}]),
+    st.booleans(),
+)
+def test_any_challenge_is_a_lock(status: int, challenge: str, standing: LoginStatus, auth: Any, header: bool) -> None:
+    """TRA-3: WWW-Authenticate is written by strangers, and a record may say anything; there is one error with a mend."""
+    config = servers.config({"type": "streamableHttp", "url": URL, "auth": auth, "headers": {"Authorization": TOKEN} if header else {}})
+    notes = Notes(server="s")
+    answer = Answer(url=URL, status=status, headers={"www-authenticate": challenge})
+    locks.tell("s", config, answer, notes, standing=standing, credentials=Logins(Memory()).of("s", config))
+    finding = the_error(notes)
+    assert f"HTTP {status}" in finding.why
+    assert "canary" not in finding.text
+    assert isinstance(locks.described(standing), str)
