@@ -22,10 +22,14 @@ def found(text: str) -> str:
     return "" if match is None else repr(text[max(0, match.start() - 100) : match.end() + 60])
 
 
-def in_files(folder: Path) -> Iterable[str]:
-    """One sentence for each file under `folder` that holds a secret, in its name or its text."""
+def in_files(folder: Path, *, but: Path | None = None) -> Iterable[str]:
+    """One sentence for each file under `folder`, but for those under `but`, that holds a secret, in its name or its text."""
     for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        if path.is_file() and (near := found(path.name) or found(path.read_text("utf-8", "replace"))):
+        if (
+            path.is_file()
+            and (but is None or but not in path.parents)
+            and (near := found(path.name) or found(path.read_text("utf-8", "replace")))
+        ):
             yield f"a secret is in the file {path}: {near}"
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY = 0.5
 """Seconds between two looks whether somebody has logged in to a server that waits for it."""
-LONGEST_PAUSE = 60.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two attempts for logins that came and did not help: two programs must not keep each other busy."""
 
 
@@ -44,6 +44,8 @@ class LoginStatus:
     """The authorization server."""
     ended: str = ""
     """Why there are no tokens any more: a clause; empty where there are, or never were any."""
+    ended_at: float | None = None
+    """Since when, in seconds since 1970; None where nobody noted it."""
     wanted: tuple[str, ...] = ()
     """Scopes that the server has asked for since: the next login asks for them."""
 
@@ -54,8 +56,8 @@ class _Known(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Waking:
-    """When a server was last woken for a login, and how long it is left alone from then on."""
+class Waking:
+    """When a server was last woken for a login, and how long it is left alone from then on: twice as long each time, if it is soon."""
 
     at: float = float("-inf")
     pause: float = 0.0
@@ -65,8 +67,8 @@ class _Waking:
         passed = now - self.at
         if passed < self.pause:
             return False
-        lately = passed < self.pause + LONGEST_PAUSE
-        self.at, self.pause = now, min(max(2 * self.pause, 1.0), LONGEST_PAUSE) if lately else 0.0
+        soon = passed < self.pause + LONGEST_PAUSE
+        self.at, self.pause = now, min(2 * self.pause, LONGEST_PAUSE) if soon else FIRST_PAUSE
         return True
 
 
@@ -168,6 +170,7 @@ class Logins:
             scopes=tokens.scopes if tokens else None,
             issuer=login.authority.issuer,
             ended=login.ended,
+            ended_at=login.ended_at,
             wanted=login.wanted,
         )
 
@@ -203,12 +206,12 @@ class Logins:
         self._group.start_soon(self._watch, waiting, wake, name="logins: watch")
 
     async def _watch(self, waiting: Callable[[], Mapping[str, ServerConfig]], wake: Callable[[str], None]) -> None:
-        woken: dict[str, _Waking] = {}
+        woken: dict[str, Waking] = {}
         while True:
             await anyio.sleep(LOOK_EVERY)
             for name, config in waiting().items():
                 credentials = self.of(name, config)
-                if credentials is not None and credentials.outdated and woken.setdefault(name, _Waking()).due(anyio.current_time()):
+                if credentials is not None and credentials.outdated and woken.setdefault(name, Waking()).due(anyio.current_time()):
                     wake(name)
 
 

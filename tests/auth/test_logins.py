@@ -1,0 +1,300 @@
+"""All servers and their logins: who gets one, what a person asks, and who waits for one is told."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servers.raw_http import RawHttp, Step
+from servers.raw_oauth import RawOAuth
+from support.authorities import entry
+from support.canaries import found
+from support.logins import Agreeing, logged_in_before
+from support.processes import eventually
+from toolbay import App, parse
+from toolbay.auth.logins import LONGEST_PAUSE, Logins, LoginStatus, Waking, takes_login
+from toolbay.auth.store import Files, Memory, key
+from toolbay.config.models import LoginConfig, ServerConfig
+from toolbay.errors import ConfigError, LoginFailed
+from toolbay.events import Event, ServerChanged
+
+pytestmark = pytest.mark.anyio
+
+ITSELF = LoginConfig(type="client_credentials", client_id="robot", client_secret="canary-robot")
+
+
+@asynccontextmanager
+async def protected(**more: Any) -> AsyncGenerator[tuple[RawOAuth, RawHttp]]:
+    async with RawOAuth() as oauth, RawHttp(**more) as server:
+        oauth.protect(server)
+        yield oauth, server
+
+
+class Bay:
+    """A running App with one protected server, `s`."""
+
+    def __init__(self, folder: Path, server: RawHttp, **more: Any) -> None:
+        self.entry = {**server.entry, **more}
+        self.config = ServerConfig.model_validate(self.entry)
+        self.folder = folder
+        self.app = App(parse({"mcpServers": {"s": self.entry}}), environ={"TOOLBAY_HOME": str(folder)})
+        self.heard: list[Event] = []
+
+    @property
+    def store(self) -> Files:
+        return Files(self.folder / "data" / "logins")
+
+    @property
+    def states(self) -> list[str]:
+        return [event.state for event in self.heard if isinstance(event, ServerChanged)]
+
+    async def reaches(self, state: str) -> None:
+        await eventually(lambda: self.app.servers["s"].state == state, f"{state}, not {self.app.servers['s']}", 15)
+
+    async def note(self) -> Any:
+        return await self.app.call("mcp_s_note", {"text": "x"})
+
+
+@asynccontextmanager
+async def bay(folder: Path, server: RawHttp, **more: Any) -> AsyncGenerator[Bay]:
+    made = Bay(folder, server, **more)
+    with anyio.fail_after(60), made.app.events.listen(made.heard.append):
+        async with made.app:
+            await made.app.ready("s")
+            yield made
+
+
+# -- who gets one -----------------------------------------------------------------------------------------------------
+
+
+def test_one_entry_has_one_set_of_credentials() -> None:
+    """H4: all connections of a server renew together; what is made of other facts is another one."""
+    logins = Logins(Memory())
+    config = entry("https://example.org/mcp")
+    held = logins.of("s", config)
+    assert held is not None
+    assert logins.of("s", config.model_copy(update={"tool_timeout": 3.0, "enabled_tools": ("a",)})) is held
+    assert logins.of("t", config) is not held
+    assert logins.of("s", entry("https://example.org/mcp", auth=LoginConfig(scopes=("read",)))) is not held
+
+
+@pytest.mark.parametrize(
+    ("given", "takes"),
+    [
+        ({"type": "stdio", "command": "x"}, False),
+        ({"type": "sse", "url": "https://example.org/sse"}, True),
+        ({"type": "streamableHttp", "url": "https://example.org/mcp"}, True),
+        ({"type": "streamableHttp", "url": "https://example.org/mcp", "auth": {"type": "none"}}, False),
+        ({"type": "streamableHttp", "url": "https://example.org/mcp", "headers": {"X-Api-Key": "k"}}, True),
+        ({"type": "streamableHttp", "url": "https://example.org/mcp", "headers": {"aUTHORIZATION": "Basic k"}}, False),
+    ],
+)
+async def test_what_a_person_has_set_goes_before_a_login(given: Any, takes: bool) -> None:
+    """LIF-2: a configured Authorization header, or `auth: none`, is sent as it is."""
+    config = ServerConfig.model_validate(given)
+    assert takes_login(config) is takes
+    assert (Logins(Memory()).of("s", config) is not None) is takes
+    if not takes:
+        with pytest.raises(ConfigError, match=r"nothing to log in to|uses no login, since"):
+            await Logins(Memory()).login("s", config, Agreeing())
+
+
+# -- what a person asks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_person_logs_in_and_the_server_is_there(era: str, tmp_path: Path) -> None:
+    """H4: it says how, waits, and goes on at once after the login; nobody starts anything."""
+    async with protected(era=era) as (oauth, server), bay(tmp_path, server) as made:
+        assert made.app.servers["s"].state == "needs_auth"
+        assert "it wants a login: log in with `toolbay login s`" in made.app.servers["s"].error
+        person = Agreeing()
+        status = await made.app.login("s", person)
+        assert (status.logged_in, status.renews, status.issuer) == (True, True, oauth.issuer)
+        assert [page.server for page in person.pages] == ["s"]
+        await made.app.ready("s")
+        assert not (await made.note()).is_error
+        assert made.states == ["connecting", "needs_auth", "connecting", "ready"]
+        assert server.effects == {"note": 1}
+        assert oauth.refreshes == 0
+
+
+async def test_a_login_that_another_program_makes_wakes_the_server(tmp_path: Path) -> None:
+    """H4: `toolbay login` in another window: within a second or so, without a reload."""
+    async with protected() as (_, server), bay(tmp_path, server) as made:
+        assert made.app.servers["s"].state == "needs_auth"
+        await Logins(made.store).login("s", made.config, Agreeing())
+        await made.reaches("ready")
+        assert not (await made.note()).is_error
+
+
+async def test_nobody_is_woken_for_nothing(tmp_path: Path) -> None:
+    """H4: a login that has ended is written down, and that is no news to who wrote it."""
+    async with protected() as (oauth, server):
+        made = Bay(tmp_path, server)
+        await logged_in_before(made.store, oauth, "s", made.config)
+        oauth.expire()
+        oauth.end()
+        async with bay(tmp_path, server) as made:
+            assert made.app.servers["s"].state == "needs_auth"
+            denied = len(oauth.denied)
+            await anyio.sleep(1.5)  # three looks
+            assert (len(oauth.denied), made.states) == (denied, ["connecting", "needs_auth"])
+
+
+async def test_a_logout_takes_the_login_back_and_forgets_it(tmp_path: Path) -> None:
+    """SEC: attack 11: nothing is left that somebody could use."""
+    async with protected() as (oauth, server), bay(tmp_path, server) as made:
+        await made.app.login("s", Agreeing())
+        await made.app.ready("s")
+        (file,) = (tmp_path / "data" / "logins").glob("*.json")
+        tokens = json.loads(file.read_text())["tokens"]
+        assert await made.app.logout("s")
+        assert oauth.revocations[0] == tokens["refresh"]
+        assert not oauth.guards(tokens["access"])
+        assert not file.exists()
+        result = await made.note()
+        assert "log in with `toolbay login s`" in result.text
+        await made.reaches("needs_auth")
+        assert await made.app.logins.standing("s", made.config) == LoginStatus(logged_in=False)
+        assert await made.app.logout("s"), "there is nothing that could be taken back"
+
+
+async def test_a_logout_forgets_what_cannot_be_taken_back(tmp_path: Path) -> None:
+    """SEC: attack 11: who gave the tokens is down; that is told."""
+    store = Files(tmp_path / "logins")
+    async with protected() as (oauth, server):
+        config = ServerConfig.model_validate(server.entry)
+        await logged_in_before(store, oauth, "s", config)
+        oauth.steps["revoke"] = [Step(kind="status", status=503)]
+        assert not await Logins(store).logout("s", config)
+        assert await store.load(key("s", config)) is None
+
+
+async def test_a_logout_removes_what_is_damaged(tmp_path: Path) -> None:
+    """G4: what nobody can read need not stay."""
+    store, config = Files(tmp_path / "logins"), entry("https://example.org/mcp")
+    file = tmp_path / "logins" / f"{key('s', config)}.json"
+    file.parent.mkdir(mode=0o700)
+    file.write_text("{")
+    file.chmod(0o600)
+    standing = await Logins(store).standing("s", config)
+    assert not standing.logged_in
+    assert str(file) in standing.ended
+    assert file.read_text() == "{"
+    assert await Logins(store).logout("s", config)
+    assert not file.exists()
+
+
+async def test_how_a_login_stands_is_told_without_asking_anybody() -> None:
+    """LIF-2: what is known here, by the clock here."""
+    now = [1_000.0]
+    store, config = Memory(), entry("https://example.org/mcp")
+    logins = Logins(store, now=lambda: now[0])
+    async with RawOAuth() as oauth:
+        oauth.now = lambda: now[0]
+        assert await logins.standing("s", config) == LoginStatus(logged_in=False)
+        await logged_in_before(store, oauth, "s", config, "read", refreshable=False)
+        told = LoginStatus(logged_in=True, ends_at=4_600.0, scopes=("read",), issuer=oauth.issuer)
+        assert await logins.standing("s", config) == told
+        now[0] = 5_000.0
+        assert not (await logins.standing("s", config)).logged_in
+        await logged_in_before(store, oauth, "s", config, "read")
+        now[0] = 10_000.0
+        standing = await logins.standing("s", config)
+        assert (standing.logged_in, standing.renews) == (True, True)
+        assert not oauth.paths
+        assert not found(repr(standing))
+
+
+async def test_a_program_logs_in_by_itself_and_says_what_comes_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    """H4: `client_credentials`: nobody is led anywhere; each login asks anew, so that it shows whether it can."""
+    store, person = Memory(), Agreeing()
+    async with protected() as (oauth, server):
+        config = entry(server.url, auth=ITSELF)
+        with pytest.raises(LoginFailed, match=r"could not log in by itself.*correct `auth`") as failed:
+            await Logins(store).login("s", config, person)
+        assert not found(str(failed.value))
+        oauth.know("robot", "canary-robot")
+        logins = Logins(store)
+        first = await logins.login("s", config, person)
+        second = await logins.login("s", config, person)
+        assert first.tokens != second.tokens
+        assert (await logins.standing("s", config)).renews
+        oauth.steps["token"] = [Step(kind="status", status=503)]
+        with pytest.raises(LoginFailed) as later:
+            await logins.login("s", config, person)
+        assert later.value.retriable
+        assert not person.pages
+        assert await store.load(key("s", config)) == second
+    assert not found(caplog.text)
+
+
+async def test_a_server_that_needs_no_person_is_just_there(tmp_path: Path) -> None:
+    """H4: its program logs in by itself, at its start."""
+    async with protected() as (oauth, server):
+        oauth.know("robot", "canary-robot")
+        auth = {"type": "client_credentials", "clientId": "robot", "clientSecret": "canary-robot"}
+        async with bay(tmp_path, server, auth=auth) as made:
+            assert made.app.servers["s"].state == "ready", made.app.servers["s"].error
+            assert not (await made.note()).is_error
+
+
+# -- what is said of it -----------------------------------------------------------------------------------------------
+
+
+async def test_a_token_that_a_server_says_back_is_hidden_everywhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """OBS-2, SEC: attack 32: in results, errors, events and the log, from the moment that it is known."""
+    async with protected() as (oauth, server):
+        made = Bay(tmp_path, server)
+        await logged_in_before(made.store, oauth, "s", made.config)
+        oauth.expire()
+        with caplog.at_level(logging.DEBUG):
+            async with bay(tmp_path, server) as made:
+                token = server.headers[-1]["authorization"].removeprefix("Bearer ")
+                assert oauth.guards(token)
+                texts = [(await made.app.call("mcp_s_echo", {"text": f"you came with {token}"})).text]
+                server.steps["note"] = [Step(error={"code": -32000, "message": f"no more of {token}"})]
+                texts.append((await made.note()).text)
+                server.steps["note"] = [Step(kind="status", status=500, body=token.encode())]
+                texts.append((await made.note()).text)
+        assert all("***" in text for text in texts), texts
+        for where, text in (("results", " ".join(texts)), ("events", repr(made.heard)), ("log", caplog.text)):
+            assert not found(text), where
+
+
+# -- who waits for it -------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(min_value=0.0, max_value=300.0), max_size=60))
+def test_logins_that_do_not_help_wake_nobody_often(gaps: list[float]) -> None:
+    """H4: of two programs that see each other's tokens come and fail, each tries once a minute in the end, and is never given up."""
+    waking, now, woken = Waking(), 0.0, list[float]()
+    for gap in gaps:
+        now += gap
+        if waking.due(now):
+            woken.append(now)
+    for first in woken:
+        assert len([at for at in woken if first <= at < first + LONGEST_PAUSE]) <= 6
+    assert not gaps or woken[:1] == [gaps[0]]
+    assert waking.due(now + LONGEST_PAUSE)
+
+
+def test_a_login_after_a_quiet_time_is_taken_up_at_once() -> None:
+    """H4: a person who logs in is not made to wait for what happened an hour ago."""
+    waking = Waking()
+    times = [now for now in range(600) if waking.due(float(now))]
+    assert times[:6] == [0, 1, 3, 7, 15, 31]
+    assert len(times) < 17
+    assert waking.due(5_000.0)
+    assert not waking.due(5_000.5)
+    assert waking.due(5_001.0)
