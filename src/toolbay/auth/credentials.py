@@ -203,7 +203,7 @@ class Credentials:
         client = login.client
         if client.asked_for and code in _FORGOTTEN:
             client = replace(client, ends_at=self._now())  # so that the next login asks for another one
-        ended = replace(login, tokens=None, ended=line(self._kept.safe(why), 400), client=client)
+        ended = replace(login, tokens=None, ended=line(self._kept.safe(why), 400), ended_at=self._now(), client=client)
         _log.warning("the login with %s has ended: %s", self._name, ended.ended)
         if self._kept.damage:
             self._kept.take(ended)  # what cannot be read may be a newer program's, and good

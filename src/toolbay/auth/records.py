@@ -80,6 +80,8 @@ class Login:
     """Scopes that the server has asked for since, which the tokens lack: the next login asks for them too."""
     ended: str = ""
     """Why there are no tokens any more: a clause."""
+    ended_at: float | None = None
+    """Since when, in seconds since 1970; None where nobody noted it."""
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -104,6 +106,7 @@ class Login:
             tokens=None if tokens is None else _tokens(_object(tokens)),
             wanted=_texts(given.get("wanted")) or (),
             ended=_text(given, "ended"),
+            ended_at=_time(given.get("ended_at")),
         )
 
 

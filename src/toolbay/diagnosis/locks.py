@@ -17,6 +17,7 @@ from toolbay.errors import Refused
 from toolbay.upstream.engine import Credentials
 
 _PARAMETER = re.compile(r'(\w+)\s*=\s*(?:"([^"]*)"|([^\s,]+))')
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 _HEADER = "`headers`, such as Authorization: Bearer ${TOKEN}"
 _DENIED = "the credentials are known and may not do this: ask for the right, or use others"
 
@@ -78,7 +79,8 @@ def tell_login(name: str, standing: LoginStatus, notes: Notes) -> None:
 def _login(name: str, challenge: Challenge | None, standing: LoginStatus, *, denied: bool) -> tuple[str, str]:
     """How it stands with a person's login, and what to do about it."""
     if standing.ended:
-        return f"the login has ended ({standing.ended})", _again(name)
+        since = "has ended" if standing.ended_at is None else f"ended at {_time(standing.ended_at)}"
+        return f"the login {since} ({standing.ended})", _again(name)
     if not standing.logged_in and standing.ends_at is not None:
         return f"the login ended at {_time(standing.ends_at)}, and nothing was given to renew it with", _again(name)
     if not standing.logged_in:
@@ -101,7 +103,8 @@ def _scopes(names: list[str]) -> str:
 
 
 def _time(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(max(0.0, seconds), UTC):%Y-%m-%d %H:%M} UTC"
+    """A moment for people. A record may hold any number."""
+    return f"{datetime.fromtimestamp(min(max(0.0, seconds), _LATEST), UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _command(name: str) -> str:
