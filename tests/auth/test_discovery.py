@@ -67,6 +67,7 @@ async def test_a_server_says_what_it_wants_to_who_comes_without_a_token() -> Non
         (told(403), None),
         (told(403, WWW_Authenticate="Bearer scope=a"), Challenge(scopes=("a",))),
         (told(400), None),
+        (told(400, WWW_Authenticate="Bearer scope=a"), None),
         (told(404), None),
         (told(200, b"{}"), None),
     ],
@@ -113,6 +114,20 @@ async def test_a_server_is_asked_as_its_transport_does_but_for_a_token() -> None
         assert request.headers["x-tenant"] == "a"
         assert "authorization" not in request.headers
         assert json.loads(request.body)["method"] == "initialize"
+
+
+async def test_a_server_that_lets_everybody_begin_is_asked_for_its_list() -> None:
+    """H4: it says with that what a token must hold for, as it would say it to a session."""
+    seen: list[str] = []
+
+    async def door(request: Request) -> Step:
+        seen.append(json.loads(request.body)["method"])
+        return told(200, b"{}") if seen[-1] == "initialize" else told(401, WWW_Authenticate="Bearer scope=basic")
+
+    async with RawHttp() as server, web(entry(server.url)) as way:
+        server.door = door
+        assert await asked(way, entry(server.url)) == Challenge(scopes=("basic",))
+    assert seen == ["initialize", "tools/list"]
 
 
 @pytest.mark.parametrize(
@@ -206,6 +221,22 @@ async def test_a_servers_metadata_must_be_about_the_server() -> None:
                     await found(at)
                 assert not error.value.retriable
         assert at.oauth.authorizations == []
+
+
+@pytest.mark.parametrize(
+    ("resource", "url", "covers"),
+    [
+        ("https://h.example/a", "https://h.example:443/a/b", True),
+        ("https://H.example/a?t=1", "https://h.example/a?t=1", True),
+        ("https://h.example/a?t=1", "https://h.example/a?t=2", False),
+        ("https://h.example/a", "https://h.example/a/../b", False),
+        ("https://h.example/a/b", "https://h.example/a", False),
+        ("https://h.example:8443/a", "https://h.example/a", False),
+    ],
+)
+def test_a_resource_covers_what_is_beneath_it(resource: str, url: str, covers: bool) -> None:
+    """SEC: attack 10: by origin and whole parts of the path."""
+    assert discovery._covers(resource, url) is covers
 
 
 async def test_a_resource_of_a_server_that_names_none_has_no_query() -> None:

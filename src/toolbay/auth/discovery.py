@@ -38,13 +38,21 @@ async def asked(web: Web, config: ServerConfig) -> Challenge | None:
         LoginFailed: as `Web.get`; or the server has trouble of its own (retriable).
     """
     ours = {name: value for name, value in config.headers.items() if name.lower() != "authorization"}
-    if config.type is TransportType.SSE:
+    over_sse = config.type is TransportType.SSE
+    if over_sse:
         answer = await web.peek("GET", config.url, headers={**ours, "Accept": "text/event-stream"})
     else:
-        told = {**ours, "Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-        answer = await web.peek("POST", config.url, content=_INITIALIZE, headers=told)
+        answer = await web.peek("POST", config.url, content=_INITIALIZE, headers={**ours, **_OF_POST})
     if answer.for_later:
         raise _trouble(answer)
+    said = _challenge(answer)
+    if said is not None or over_sse:
+        return said
+    # Some let everybody begin, and look at tokens from there on.
+    return _challenge(await web.peek("POST", config.url, content=_LIST, headers={**ours, **_OF_POST, **_OF_LIST}))
+
+
+def _challenge(answer: Answer) -> Challenge | None:
     header = answer.headers.get("www-authenticate", "")
     if answer.status == 401:
         return bearer(header) if header.strip() else Challenge()
@@ -277,11 +285,25 @@ def _texts(value: object) -> tuple[str, ...] | None:
     return tuple(item for item in cast("list[object]", value) if isinstance(item, str)) if isinstance(value, list) else None
 
 
+_OF_POST = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+_ABOUT_US = {"name": "toolbay", "version": "1"}
 _INITIALIZE = json.dumps(
     {
         "jsonrpc": "2.0",
         "id": 1,
         "method": "initialize",
-        "params": {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "toolbay", "version": "1"}},
+        "params": {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": _ABOUT_US},
     }
 ).encode()
+_LATER = "2026-07-28"
+_OF_LIST = {"MCP-Protocol-Version": _LATER, "Mcp-Method": "tools/list"}
+_META = "io.modelcontextprotocol"
+_LIST = json.dumps(
+    {
+        "jsonrpc": "2.0",
+        "id": 2,
+        "method": "tools/list",
+        "params": {"_meta": {f"{_META}/protocolVersion": _LATER, f"{_META}/clientInfo": _ABOUT_US, f"{_META}/clientCapabilities": {}}},
+    }
+).encode()
+"""What stands alone in the later era, and in the earlier one is refused for its token before anything else is looked at."""
