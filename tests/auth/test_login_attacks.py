@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from servers.raw_http import RawHttp
+from servers.raw_http import RawHttp, Request, Step
 from servers.raw_oauth import RawOAuth
 from support.authorities import Place, entry, place, told
 from toolbay.auth.clients import client_for
@@ -48,6 +48,14 @@ async def test_attack_08_an_honest_servers_metadata_that_name_a_thiefs_address_e
         trusting = at.entry(auth=LoginConfig(hosts=("thief.example",)))
         got = await discover(at.web, trusting, await asked(at.web, trusting))
         assert getattr(got, f"{name}_endpoint") == "https://thief.example/x"
+
+
+async def test_attack_08_what_is_not_used_need_not_be_right() -> None:
+    """SEC: who has an id registers nowhere, so that it costs nobody a login where that is."""
+    async with place() as at:
+        at.oauth.metadata = {"registration_endpoint": "https://thief.example/x"}
+        config = at.entry(auth=LoginConfig(client_id="by-hand"))
+        assert (await discover(at.web, config, await asked(at.web, config))).registration_endpoint == ""
 
 
 async def test_attack_08_a_thief_cannot_pass_for_another_authorization_server() -> None:
@@ -151,6 +159,21 @@ async def test_attack_09_a_redirect_leads_nowhere_else(step: str) -> None:
             assert (await discover(at.web, config, challenge)).issuer == at.server.url.removesuffix("/mcp")
         else:
             await refused(at)
+        assert trap.connections == 0
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_attack_10_configured_headers_do_not_follow_a_redirect_of_the_first_question(status: int) -> None:
+    """SEC: they may be keys; not to another origin, and not as another method."""
+    async with place() as at, RawHttp() as trap:
+        config = at.entry(headers={"X-Key": "canary-key"})
+
+        async def door(request: Request) -> Step:
+            return told(status, Location=trap.url)
+
+        at.server.door = door
+        with pytest.raises(BlockedAddress, match="another origin"):
+            await asked(at.web, config)
         assert trap.connections == 0
 
 

@@ -69,6 +69,8 @@ def test_an_address_at_the_authorization_servers_own_domain_is_used(url: str, is
         ("https://evil.github.io/token", "https://good.github.io"),
         ("https://oauth2.googleapis.com/token", "https://accounts.google.com.evil.example"),
         ("https://oauth2.googleapis.com/token", ISSUER),
+        ("https://oauth2.googleapisxcom.example/token", "https://accounts.google.com"),
+        ("https://loginxmicrosoftonline.com/x/token", "https://sts.windows.net"),
         ("https://x.auth.eu-west-1.amazoncognito.com/token", "https://cognito-idp.us-east-1.amazonaws.com/p"),
         ("https://192.0.2.7/token", "https://192.0.2.8"),
         ("https://1.2.0.7/token", "https://9.9.0.7"),

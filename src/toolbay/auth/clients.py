@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -88,10 +88,14 @@ async def _registered(web: Web, authority: Authority, redirect_uri: str, scopes:
         "response_types": ["code"],
         "token_endpoint_auth_method": method,
     }
-    answer = await _register(web, authority, {**asked, "scope": " ".join(scopes)} if scopes else asked)
+
+    def register(metadata: Mapping[str, Any]) -> Awaitable[Answer]:
+        return web.post(authority.registration_endpoint, json.dumps(metadata).encode(), kind="application/json")
+
+    answer = await register({**asked, "scope": " ".join(scopes)} if scopes else asked)
     if answer.status == 400 and scopes:
-        # Some know scopes that they do not let clients name beforehand (RFC 7591, 3.2.2 has no word of its own for that).
-        answer = await _register(web, authority, asked)
+        # Some know scopes that they let no client name beforehand (RFC 7591, 3.2.2 has no word of its own for that).
+        answer = await register(asked)
     given = answer.json if answer.status in (200, 201) else None
     client_id = as_text(as_object(given).get("client_id"))
     if given is None or not client_id:
@@ -117,13 +121,6 @@ def _with_what_was_given(client: Client, given: Mapping[str, Any], authority: Au
             f" ({line(named, 60)}): register a client by hand, {_BY_HAND}"
         )
     return replace(client, secret=secret, method=_WITH_SECRET[named], ends_at=_end(given.get("client_secret_expires_at")))
-
-
-async def _register(web: Web, authority: Authority, asked: Mapping[str, Any]) -> Answer:
-    answer = await web.post(authority.registration_endpoint, json.dumps(asked).encode(), kind="application/json")
-    if answer.for_later:
-        raise _refused(authority, answer)
-    return answer
 
 
 _BY_HAND = "and set `auth: {clientId: ...}` on this server"
