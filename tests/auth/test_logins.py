@@ -21,7 +21,8 @@ from support.canaries import found
 from support.logins import Agreeing, logged_in_before
 from support.processes import eventually
 from toolbay import App, parse
-from toolbay.auth.logins import LONGEST_PAUSE, Logins, LoginStatus, Waking, takes_login
+from toolbay.auth.flow import Page
+from toolbay.auth.logins import LONGEST_PAUSE, LOOK_EVERY, Logins, LoginStatus, Waking, takes_login
 from toolbay.auth.store import Files, Memory, key
 from toolbay.config.models import LoginConfig, ServerConfig
 from toolbay.errors import ConfigError, LoginFailed
@@ -147,8 +148,29 @@ async def test_nobody_is_woken_for_nothing(tmp_path: Path) -> None:
         async with bay(tmp_path, server) as made:
             assert made.app.servers["s"].state == "needs_auth"
             denied = len(oauth.denied)
-            await anyio.sleep(1.5)  # three looks
+            await anyio.sleep(2.5 * LOOK_EVERY)
             assert (len(oauth.denied), made.states) == (denied, ["connecting", "needs_auth"])
+
+
+class Leaving:
+    """A person who looks at the page for two looks of the program, and goes away."""
+
+    async def go(self, page: Page) -> None:
+        del page
+        await anyio.sleep(2.5 * LOOK_EVERY)
+        raise LoginFailed("the page was closed")
+
+
+async def test_a_login_that_is_not_completed_wakes_nobody(tmp_path: Path) -> None:
+    """H4: what is kept of it, the id that was asked for, opens no server."""
+    async with protected() as (oauth, server), bay(tmp_path, server) as made:
+        with pytest.raises(LoginFailed, match="the page was closed"):
+            await made.app.logins.login("s", made.config, Leaving())
+        assert (len(oauth.registrations), made.states) == (1, ["connecting", "needs_auth"])
+        assert await made.store.load(key("s", made.config)) is not None
+        assert (await made.app.login("s", Agreeing())).logged_in
+        await made.app.ready("s")
+        assert len(oauth.registrations) == 1
 
 
 async def test_a_logout_takes_the_login_back_and_forgets_it(tmp_path: Path) -> None:
@@ -221,9 +243,11 @@ async def test_a_program_logs_in_by_itself_and_says_what_comes_of_it(caplog: pyt
     store, person = Memory(), Agreeing()
     async with protected() as (oauth, server):
         config = entry(server.url, auth=ITSELF)
-        with pytest.raises(LoginFailed, match=r"could not log in by itself.*correct `auth`") as failed:
+        said = json.dumps({"error": "invalid_client", "error_description": "canary-robot is wrong"}).encode()
+        oauth.steps["token"] = [Step(kind="status", status=401, headers={"Content-Type": "application/json"}, body=said)]
+        with pytest.raises(LoginFailed, match=r"invalid_client: \*\*\* is wrong"):
             await Logins(store).login("s", config, person)
-        assert not found(str(failed.value))
+        oauth.steps.clear()
         oauth.know("robot", "canary-robot")
         logins = Logins(store)
         first = await logins.login("s", config, person)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from servers.raw_http import Json, RawHttp, Request, Sockets, Step
+from servers.raw_sse import RawSse
 from support import persons
 
 RIGHT = "right"
@@ -155,7 +156,7 @@ class RawOAuth(Sockets):
         self.clients[client_id] = Known(id=client_id, secret=secret, method=method, redirect_uris=redirect_uris)
         return self.clients[client_id]
 
-    def protect(self, server: RawHttp, *, itself: bool = False) -> None:
+    def protect(self, server: RawHttp | RawSse, *, itself: bool = False) -> None:
         """`server` takes exactly the tokens that are valid now, and tells where they are had.
 
         `itself`: as in the era of 2025-03 it has no such metadata, and its own origin answers as this server.

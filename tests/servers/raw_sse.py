@@ -46,7 +46,11 @@ class RawSse:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return self.at("127.0.0.1")
+
+    def at(self, host: str) -> str:
+        """Its address under another name."""
+        return f"http://{host}:{self.port}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)

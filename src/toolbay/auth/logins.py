@@ -15,7 +15,7 @@ import anyio.abc
 from toolbay._redact import Secrets
 from toolbay.auth.store import Damaged, Store, key
 from toolbay.config.models import ServerConfig, TransportType
-from toolbay.errors import BlockedAddress, ConfigError, LoginFailed, Refused
+from toolbay.errors import BlockedAddress, ConfigError, LoginFailed
 
 if TYPE_CHECKING:
     from toolbay.auth.credentials import Credentials
@@ -130,12 +130,17 @@ class Logins:
             LoginFailed, BlockedAddress: as `flow.logged_in`.
         """
         _check(name, config)
-        if config.auth is not None and config.auth.type == "client_credentials":
-            return await self._by_itself(name, config)
         from toolbay.auth.flow import logged_in  # noqa: PLC0415 - as in `_credentials`
 
-        login = await logged_in(name, config, store=self._store, person=person, now=self._now, patience=patience)
-        self.secrets.add_passing(key(name, config), login.secrets)
+        place = key(name, config)
+        before = await self._kept(place)
+        self.secrets.add_passing(place, {config.auth.client_secret if config.auth else "", *(before.secrets if before else ())})
+        try:
+            login = await logged_in(name, config, store=self._store, person=person, now=self._now, patience=patience)
+        except LoginFailed as failed:
+            # An authorization server may say back what it was told.
+            raise LoginFailed(self.secrets.mask(str(failed)), retriable=failed.retriable) from None
+        self.secrets.add_passing(place, login.secrets)
         return login
 
     async def logout(self, name: str, config: ServerConfig) -> bool:
@@ -145,6 +150,8 @@ class Logins:
             ConfigError: what is kept cannot be removed.
             LoginFailed: another program is at work on it (retriable).
         """
+        if config.type is TransportType.STDIO:
+            return True
         place = key(name, config)
         async with self._store.locked(place):
             login = await self._kept(place)
@@ -174,23 +181,6 @@ class Logins:
             wanted=login.wanted,
         )
 
-    async def _by_itself(self, name: str, config: ServerConfig) -> Login:
-        """Another token, whatever there is, so that it shows whether the program can log in."""
-        credentials, place = self._credentials(name, config), key(name, config)
-        before = await self._kept(place)
-        used = before.tokens.access if before is not None and before.tokens is not None else ""
-        try:
-            async with credentials.at_work():
-                given = await credentials.renew(used, status=401, challenge="Bearer")
-        except Refused as refused:
-            raise LoginFailed(str(refused), retriable=refused.retriable) from refused
-        if not given:
-            raise LoginFailed(f"{name}: {credentials.mend(status=401, challenge='Bearer')}")
-        login = await self._kept(place)
-        if login is None:
-            raise ConfigError(f"the login with {name} was given, and could not be kept: check the folder of logins and its permissions")
-        return login
-
     async def _kept(self, place: str) -> Login | None:
         """What there is of a login; what is damaged is none."""
         try:
@@ -211,7 +201,11 @@ class Logins:
             await anyio.sleep(LOOK_EVERY)
             for name, config in waiting().items():
                 credentials = self.of(name, config)
-                if credentials is not None and credentials.outdated and woken.setdefault(name, Waking()).due(anyio.current_time()):
+                if credentials is None or not credentials.outdated:
+                    continue
+                login = await self._kept(key(name, config))
+                # One that has only begun is kept as well, for the id that was asked for.
+                if login is not None and login.tokens is not None and woken.setdefault(name, Waking()).due(anyio.current_time()):
                     wake(name)
 
 
