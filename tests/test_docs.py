@@ -11,10 +11,14 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import anyio
 import pytest
 
 from cli.terminals import toolbay
+from servers.raw_http import RawHttp
+from servers.raw_oauth import RawOAuth
 from support import servers
+from support.processes import eventually
 from toolbay import App, Outcome, ServerConfig, load, parse
 from toolbay.events import ServerChanged
 from toolbay.upstream.state import State
@@ -63,6 +67,15 @@ def test_the_example_configuration_is_read_without_complaint(monkeypatch: pytest
     assert all(isinstance(entry, ServerConfig) for entry in config.tools.mcp_servers.values())
 
 
+def test_the_example_of_logins_is_read_without_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CFG-2: each way to log in that the README shows is one."""
+    monkeypatch.setenv("REPORTS_SECRET", "canary-secret-of-the-test")
+    config = load(EXAMPLES / "logins.yaml")
+    assert config.problems == ()
+    kinds = {name: entry.auth and entry.auth.type for name, entry in config.tools.mcp_servers.items() if isinstance(entry, ServerConfig)}
+    assert kinds == {"board": None, "wiki": "oauth", "reports": "client_credentials", "public": "none"}
+
+
 def test_the_examination_that_the_readme_shows_is_what_comes_of_it(tmp_path: Path) -> None:
     """TRA-3, TRA-8: `toolbay doctor` on two servers that fail; times, process ids and the interpreter's place are each machine's own."""
     shutil.copy(EXAMPLES / "broken.yaml", tmp_path / "toolbay.yaml")
@@ -103,6 +116,30 @@ async def test_the_watching_example_tells_states_and_outcomes(tmp_path: Path, ca
     assert any(line.startswith("absent is failed absent could not be started: ") for line in lines)
     assert "absent: failed, 0 tools" in lines
     assert any(re.fullmatch(r"mcp_time_get_current_time took \d\.\d s: executed", line) for line in lines)
+
+
+@pytest.mark.anyio
+async def test_the_logging_in_example_leads_a_person_to_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """LIB, H4: a server that wants a login, whose person agrees to the page that is printed; then its tools are there."""
+    async with RawOAuth() as oauth, RawHttp() as server:
+        oauth.protect(server)
+        file = tmp_path / "toolbay.json"
+        file.write_text(json.dumps({"tools": {"mcpServers": {"board": server.entry}}}))
+        printed: list[str] = []
+
+        def page() -> re.Match[str] | None:
+            printed.append(capsys.readouterr().out)
+            return re.search(r"To use board, log in at 127\.0\.0\.1:\d+: (\S+)\n", "".join(printed))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(example("logging_in").main, str(file))
+            await eventually(page, "the page", 30)
+            found = page()
+            assert found is not None
+            await RawOAuth.visit(found[1])
+    printed.append(capsys.readouterr().out)
+    lines = "".join(printed).splitlines()[1:]
+    assert lines == [f"board: logged in at {oauth.issuer}, renews itself: True", "board: ready, 2 tools"]
 
 
 def test_each_state_of_a_server_is_explained() -> None:

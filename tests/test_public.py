@@ -69,5 +69,6 @@ def test_every_error_can_be_caught_by_a_public_name() -> None:
 def test_what_the_documents_promise_is_public() -> None:
     """LIB: the words of signatures that users write themselves, and the events, have a public home."""
     assert {"AppOptions", "Bus", "Busy", "Control", "Conversation", "InvalidServer", "Next", "Registry", "Session"} <= set(toolbay.__all__)
+    assert {"LoginConfig", "LoginFailed", "LoginStatus", "Page", "Pasting", "Person", "Store"} <= set(toolbay.__all__)
     assert issubclass(importlib.import_module("toolbay.events").CallFinished, importlib.import_module("toolbay.events").Event)
     assert "toolbay.events" in (toolbay.__doc__ or "")

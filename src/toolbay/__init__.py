@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from toolbay.agent.approvals import Answer, ApprovalRequest, Approver
     from toolbay.agent.runner import Conversation, Limits, Runner, Turn
     from toolbay.app import App, AppOptions
+    from toolbay.auth.flow import Page, Pasting, Person
+    from toolbay.auth.logins import LoginStatus
+    from toolbay.auth.store import Store
     from toolbay.config import load, parse
-    from toolbay.config.models import Config, InvalidServer, ServerConfig
+    from toolbay.config.models import Config, InvalidServer, LoginConfig, ServerConfig
     from toolbay.errors import (
         AgentStopped,
         ApprovalNeeded,
@@ -71,10 +74,13 @@ _HOMES = {
     "toolbay.agent.approvals": ("Answer", "ApprovalRequest", "Approver"),
     "toolbay.agent.runner": ("Conversation", "Limits", "Runner", "Turn"),
     "toolbay.app": ("App", "AppOptions"),
+    "toolbay.auth.flow": ("Page", "Pasting", "Person"),
+    "toolbay.auth.logins": ("LoginStatus",),
+    "toolbay.auth.store": ("Store",),
     "toolbay.journal": ("UnfinishedCall",),
     "toolbay.offerings": ("PromptInfo", "ResourceInfo"),
     "toolbay.config": ("load", "parse"),
-    "toolbay.config.models": ("Config", "InvalidServer", "ServerConfig"),
+    "toolbay.config.models": ("Config", "InvalidServer", "LoginConfig", "ServerConfig"),
     "toolbay.errors": (
         "AgentStopped",
         "ApprovalNeeded",
@@ -161,7 +167,9 @@ __all__ = [
     "LimitReached",
     "Limits",
     "LocalBus",
+    "LoginConfig",
     "LoginFailed",
+    "LoginStatus",
     "MemoryConversation",
     "Message",
     "Model",
@@ -170,6 +178,9 @@ __all__ = [
     "Next",
     "NotAnswered",
     "Outcome",
+    "Page",
+    "Pasting",
+    "Person",
     "Progress",
     "PromptInfo",
     "Refused",
@@ -184,6 +195,7 @@ __all__ = [
     "ServerStatus",
     "Session",
     "Sessions",
+    "Store",
     "TextDelta",
     "Tool",
     "ToolCall",

@@ -26,7 +26,7 @@ from toolbay.agent.chosen import ChosenModel
 from toolbay.agent.instructions import composed
 from toolbay.artifacts import Artifacts
 from toolbay.auth.logins import Logins
-from toolbay.auth.store import Files
+from toolbay.auth.store import Files, Store
 from toolbay.config import Config, data_home
 from toolbay.config import load as load_config
 from toolbay.config.models import ServerConfig
@@ -71,6 +71,8 @@ class AppOptions(TypedDict, total=False):
     """Whether tools are offered as their servers listed them last time until these are up; default True. It is kept in any case."""
     open_engine: OpenEngine
     """How a server is connected; `toolbay.testing.in_memory` has one for servers that are Python objects."""
+    logins: Store
+    """Where logins are kept; default: files that all programs of this user share. `toolbay.testing.MemoryLogins` forgets them."""
     bus: Bus
     """Where others ask this App for something; default: one inside this process."""
 
@@ -113,7 +115,7 @@ class App:
             max_age_days=kept.max_age_days,
         )
         self.sessions = Sessions(data / "sessions")
-        self.logins = Logins(Files(data / "logins"), secrets=self._secrets)
+        self.logins = Logins(Files(data / "logins") if (own := options.get("logins")) is None else own, secrets=self._secrets)
         engine = options.get("open_engine", official)
         self._recollections: Recollections | None = None
         if engine is official:  # servers of another engine are more than their configuration tells

@@ -17,7 +17,8 @@ from diagnosis.patients import only, the_error
 from servers.raw_http import RawHttp, Step
 from servers.raw_oauth import RawOAuth
 from support import servers
-from toolbay.auth.flow import Page, logged_in
+from support.logins import Agreeing
+from toolbay.auth.flow import logged_in
 from toolbay.auth.logins import Logins, LoginStatus
 from toolbay.auth.records import Login
 from toolbay.auth.store import Files, Memory, Store, key
@@ -32,13 +33,6 @@ URL = "https://weather.example/mcp"
 TOKEN = "canary-by-hand"
 
 
-class Visitor:
-    """A person with a browser on this machine, who agrees."""
-
-    async def go(self, page: Page) -> None:
-        await RawOAuth.visit(page.url)
-
-
 @dataclass(kw_only=True)
 class Scene:
     oauth: RawOAuth
@@ -49,7 +43,7 @@ class Scene:
         return ServerConfig.model_validate({**self.server.entry, **({"auth": auth} if auth else {})})
 
     async def login(self, **auth: Any) -> Login:
-        return await logged_in("s", self.config(**auth), store=self.store, person=Visitor(), now=time.time)
+        return await logged_in("s", self.config(**auth), store=self.store, person=Agreeing(), now=time.time)
 
     async def change(self, **fields: Any) -> None:
         login = await self.kept()
