@@ -1,6 +1,6 @@
 """Attacks of servers on who uses them, by the numbers of the security page, each as a whole: server, app, model.
 
-Rows 1, 2, 4, 5, 13 to 15 and 31 are in tests/lock and tests/agent; 8 to 10, 19 and 28 in tests/net.
+Rows 1, 2, 4, 5, 13 to 15 and 31 are in tests/lock and tests/agent; 8 to 10 in tests/net and tests/auth; 19 and 28 in tests/net.
 """
 
 from __future__ import annotations

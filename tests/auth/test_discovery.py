@@ -122,6 +122,8 @@ async def test_a_server_that_lets_everybody_begin_is_asked_for_its_list() -> Non
 
     async def door(request: Request) -> Step:
         seen.append(json.loads(request.body)["method"])
+        if seen[-1] == "tools/list":
+            assert (request.headers["mcp-protocol-version"], request.headers["mcp-method"]) == ("2026-07-28", "tools/list")
         return told(200, b"{}") if seen[-1] == "initialize" else told(401, WWW_Authenticate="Bearer scope=basic")
 
     async with RawHttp() as server, web(entry(server.url)) as way:
