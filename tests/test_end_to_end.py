@@ -156,7 +156,9 @@ async def test_a_page_of_a_pdf_goes_the_whole_way_with_the_offline_model() -> No
     assert FACT in result.text
     assert not result.is_error
     assert FACT in answered.text
-    assert "no language model" in turn.text
+    assert answered.text == turn.text
+    assert "no language model" not in turn.text
+    assert "no language model" in turn.note
     assert validate(conversation.messages) == []
 
 

@@ -206,11 +206,12 @@ class TextDelta:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """A model's whole reply: text, calls, or both."""
+    """A model's whole reply: text, calls, or both. `note` is what it says of itself, to people: no part of the answer."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
+    note: str = ""
 
 
 class Model(Protocol):

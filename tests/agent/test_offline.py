@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolbay.agent.offline import OfflineModel
-from toolbay.agent.offline.answer import NOTE
+from toolbay.agent.offline.answer import ASKING, NOTE
 from toolbay.agent.offline.slots import fill
 from toolbay.agent.offline.words import Sort, read, steps
 from toolbay.agent.offline.zones import zones
@@ -112,11 +112,11 @@ async def test_it_streams_its_text_and_ends_with_the_reply() -> None:
     assert "".join(piece.text for piece in pieces[:-1]) == pieces[-1].text
 
 
-def test_results_are_shown_and_followed_by_the_honest_sentence() -> None:
-    """RUN-5: shows the result, and says plainly that it is no language model."""
+def test_results_are_shown_and_beside_them_the_honest_sentence() -> None:
+    """RUN-5: shows the result, and says plainly that it is no language model; who wants the answer gets the answer."""
     first = ask(user("Read a.md"))
-    shown = ask(user("Read a.md"), *answered(first, "# Title\nBody")).text
-    assert shown == f"# Title\nBody\n\n{NOTE}"
+    assert ask(user("Read a.md"), *answered(first, "# Title\nBody")) == Reply(text="# Title\nBody", note=NOTE)
+    assert first.note == ""
     assert "no language model" in NOTE
     assert "TOOLBAY_MODEL" in NOTE
     assert "agent.model" in NOTE
@@ -206,10 +206,10 @@ def test_a_verb_that_deletes_deletes_and_never_reads() -> None:
 
 def test_nothing_fitting_is_said_with_the_nearest_tools() -> None:
     """RUN-5: says so, lists the nearest tools."""
-    text = ask(user("write poems about file systems of the world and their inventors")).text
-    assert text.startswith("None of the tools clearly fits")
-    assert "- write_file (fs): Write text to a file" in text
-    assert text.endswith(NOTE)
+    reply = ask(user("write poems about file systems of the world and their inventors"))
+    assert reply.text.startswith("None of the tools clearly fits")
+    assert "- write_file (fs): Write text to a file" in reply.text
+    assert reply.note == NOTE
 
 
 def test_it_tells_what_it_can_do() -> None:
@@ -224,7 +224,8 @@ def test_without_tools_it_answers_in_text(text: str) -> None:
     """RUN-5: a request without tools is answered in text."""
     reply = ask(user(text), tools=())
     assert reply.calls == ()
-    assert NOTE in reply.text
+    assert reply.text
+    assert reply.note == NOTE
 
 
 def test_a_relative_path_that_was_refused_is_tried_in_an_allowed_folder_once() -> None:
@@ -237,7 +238,7 @@ def test_a_relative_path_that_was_refused_is_tried_in_an_allowed_folder_once() -
     messages += answered(second, "Allowed directories:\n/home/me/My Notes")
     third = ask(*messages)
     assert called(third) == [("mcp_fs_read_file", {"path": "/home/me/My Notes/a.md"})]
-    assert ask(*messages, *answered(third, "the content")).text == f"the content\n\n{NOTE}"
+    assert ask(*messages, *answered(third, "the content")).text == "the content"
     assert "did not work" in ask(*messages, *answered(third, "no such file", is_error=True)).text
     assert len({call.id for reply in (first, second, third) for call in reply.calls}) == 3
 
@@ -257,9 +258,9 @@ def test_json_results_are_shown_as_an_outline() -> None:
     shown = ask(
         user("Read a.md"), *answered(first, '{"pages": [{"n": 1, "text": "one\\ntwo", "x": null}], "tags": ["a", "b"], "y": {}}')
     ).text
-    assert shown == f"pages:\n  -\n    n: 1\n    text:\n      one\n      two\ntags:\n  - a\n  - b\n\n{NOTE}"
+    assert shown == "pages:\n  -\n    n: 1\n    text:\n      one\n      two\ntags:\n  - a\n  - b"
     assert ask(user("Read a.md"), *answered(first, "[" * 60 + "]" * 60)).text
-    assert ask(user("Read a.md"), *answered(first, '{"pages": 3}\nAnd its text')).text == f"pages: 3\nAnd its text\n\n{NOTE}"
+    assert ask(user("Read a.md"), *answered(first, '{"pages": 3}\nAnd its text')).text == "pages: 3\nAnd its text"
     assert ask(user("Read a.md"), *answered(first, "[broken")).text.startswith("[broken")
 
 
@@ -337,7 +338,7 @@ def test_no_words_break_it(texts: list[str], has_tools: bool) -> None:
     """RUN-5: whatever is typed, there is an answer, and calls carry the tools' own parameters."""
     messages: list[Message] = []
     for text in texts:
-        messages += [user(text), Message(role=Role.ASSISTANT, text=NOTE)]
+        messages += [user(text), Message(role=Role.ASSISTANT, text=ASKING)]
     reply = ask(*messages[:-1], tools=TOOLS if has_tools else ())
     assert reply.text or reply.calls
     for call in reply.calls:

@@ -63,6 +63,19 @@ async def test_the_next_turn_sees_the_one_before() -> None:
     assert model.requests[1].instructions.endswith("Speak plainly.")
 
 
+async def test_what_a_model_says_of_itself_is_no_part_of_the_answer() -> None:
+    """RUN-5: it is kept with the turn, not in the conversation, and only where the model has the last word."""
+    conversation = MemoryConversation()
+    again = Reply(calls=(call("again"),), note="I called.")
+    tools = FakeTools({"again": lambda: "more"})
+    done = await turn([again, Reply(text="Done.", note="I am no model.")], tools, conversation)
+    assert (done.text, done.note, conversation.messages[-1].text) == ("Done.", "I am no model.", "Done.")
+    limited = await turn([again, Reply(text="Not done.", note="I am no model.")], tools, max_steps=1)
+    assert (limited.text, limited.note, limited.stopped) == ("Not done.", "I am no model.", "limit")
+    assert (await turn([again, again], tools, max_steps=1)).note == ""
+    assert (await turn([again], tools)).note == "", "an error is nobody's answer"
+
+
 async def test_at_the_limit_of_steps_the_model_is_asked_once_more_without_tools() -> None:
     """RUN-1: after `max_steps` requests there is one last answer without tools."""
     model = FakeModel([*(calls(call("again")) for _ in range(3)), "That is all I know."])

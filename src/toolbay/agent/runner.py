@@ -60,7 +60,8 @@ class Turn:
 
     `stopped` is empty, `limit` (the answer was given without tools) or `error` (`error` is the sentence that says why,
     and `text` is the same); a turn that was cancelled raises, and says `cancelled` in its `TurnFinished` event. `steps`
-    counts model requests, `messages` is what the turn appended.
+    counts model requests, `messages` is what the turn appended. `note` is what the model says of itself, to people: the
+    built-in one that it is no language model. It is no part of the answer.
     """
 
     text: str
@@ -69,6 +70,7 @@ class Turn:
     usage: Usage
     messages: tuple[Message, ...]
     error: str = ""
+    note: str = ""
 
 
 class Conversation(Protocol):
@@ -117,6 +119,7 @@ class _State:
     began: int
     steps: int = 0
     text: str = ""
+    note: str = ""
     arrived: list[str] = field(default_factory=list[str])
     started: set[str] = field(default_factory=set[str])
     results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
@@ -180,7 +183,7 @@ class Runner:
         try:
             stopped = await self._work(state, text)
         except ToolbayError as error:
-            state.text = str(error)
+            state.text, state.note = str(error), ""
             await self._settle(state, "not run: the turn ended with an error", "the turn ended with an error; it may have taken effect")
         except anyio.get_cancelled_exc_class():
             stopped = "cancelled"
@@ -192,7 +195,7 @@ class Runner:
         usage = Usage(input_tokens=state.input_tokens, output_tokens=state.output_tokens)
         appended = tuple(state.conversation.messages[state.began :])
         error = state.text if stopped == "error" else ""
-        return Turn(text=state.text, steps=state.steps, stopped=stopped, usage=usage, messages=appended, error=error)
+        return Turn(text=state.text, steps=state.steps, stopped=stopped, usage=usage, messages=appended, error=error, note=state.note)
 
     async def _work(self, state: _State, text: str) -> str:
         """Run the turn to its end; why it stopped short, or nothing."""
@@ -207,10 +210,11 @@ class Runner:
         await self._settle(
             state, f"not run: the turn met its limit of {what}", f"stopped at the turn's limit of {what}; it may have taken effect"
         )
-        state.text = f"Stopped at the limit of {what} for one turn, before there was an answer."
+        state.text, state.note = f"Stopped at the limit of {what} for one turn, before there was an answer.", ""
         with anyio.move_on_after(_LAST_WORD_SECONDS):
             reply = await self._ask(state, {}, _LAST_WORD)
-            state.text = reply.text if reply.text.strip() else state.text
+            if reply.text.strip():
+                state.text, state.note = reply.text, reply.note
         await state.conversation.append(Message(role=Role.ASSISTANT, text=state.text))
         return "limit"
 
@@ -229,7 +233,7 @@ class Runner:
             calls = _with_own_ids(reply.calls, state.conversation.messages)
             await state.conversation.append(Message(role=Role.ASSISTANT, text=reply.text, calls=calls))
             state.arrived.clear()
-            state.text = reply.text
+            state.text, state.note = reply.text, reply.note
             await self._run_calls(state, calls, tools)
             posted = state.desk.take()
             if posted:

@@ -96,9 +96,7 @@ async def _run(invoked: Invocation, question: str, *, session: str | None, as_js
             raise ConfigError(f'No tool matches --tools "{",".join(selection.globs)}"; toolbay tools lists what there is.')
         runner = await app.runner(offered)
         with anyio.CancelScope() as scope:
-            # What the offline matcher says of itself is no part of the answer, so that is not streamed.
-            is_offline = app.model_name == OFFLINE
-            view = CallsView(terminal, session=conversation.id, answer=not (as_json or is_offline), stop=scope.cancel)
+            view = CallsView(terminal, session=conversation.id, answer=not as_json, stop=scope.cancel)
             with app.events.listen(view):
                 try:
                     async with moving(terminal, lambda: view.status):
@@ -111,12 +109,13 @@ async def _run(invoked: Invocation, question: str, *, session: str | None, as_js
             terminal.end_line()
             if as_json:
                 terminal.json(_report(app, view, turn, conversation.id))
-            elif is_offline:
-                tell_offline(terminal, turn)
-            elif turn.stopped != "error" and turn.text.strip() not in view.text:
-                terminal.write(turn.text)
+            else:
+                if turn.stopped != "error" and turn.text.strip() not in view.text:
+                    terminal.write(turn.text)
+                if turn.note:
+                    terminal.say(turn.note, DIM)
             _tell_end(terminal, turn, conversation)
-            return FAILED if turn.stopped else _code_of(view.calls, failed(app)) if is_offline else DONE
+            return FAILED if turn.stopped else _code_of(view.calls, failed(app)) if app.model_name == OFFLINE else DONE
         raise BrokenPipeError  # only a reader who is gone cancels the scope
 
 
@@ -125,17 +124,6 @@ def _code_of(calls: Sequence[CallFinished], failed: Sequence[str]) -> int:
     if calls:
         return FAILED if all(call.is_error for call in calls) else DONE
     return SERVER_FAILED if failed else DONE
-
-
-def tell_offline(terminal: Terminal, turn: Turn, *, note: bool = True) -> None:
-    """What the offline matcher answered; what it says of itself is no part of that, and `note` whether it is told."""
-    from toolbay.agent.offline.answer import NOTE  # noqa: PLC0415
-
-    said = turn.text.removesuffix(NOTE).rstrip()
-    if said and turn.stopped != "error":
-        terminal.write(said)
-    if note and turn.text.endswith(NOTE):
-        terminal.say(NOTE, DIM)
 
 
 def _tell_end(terminal: Terminal, turn: Turn, conversation: KeptConversation) -> None:
@@ -156,11 +144,9 @@ def _stopped(view: CallsView) -> Turn:
 
 
 def _report(app: App, view: CallsView, turn: Turn, session: str) -> dict[str, Any]:
-    from toolbay.agent.offline.answer import NOTE  # noqa: PLC0415
-
     return {
-        "answer": "" if turn.error else turn.text.removesuffix(NOTE).rstrip() if turn.text.endswith(NOTE) else turn.text,
-        "note": NOTE if turn.text.endswith(NOTE) else "",
+        "answer": "" if turn.error else turn.text,
+        "note": turn.note,
         "error": turn.error,
         "model": app.model_name,
         "session": session,

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from toolbay._nearest import nearest
-from toolbay.agent.local import OFFLINE
 from toolbay.cli import mentions, slash
-from toolbay.cli.asking import tell_offline
 from toolbay.cli.invocation import Invocation
 from toolbay.cli.lines import overheard
 from toolbay.cli.running import moving
@@ -108,8 +106,7 @@ class Dialogue:
         """One turn; Ctrl-C or /stop ends it and keeps the conversation. What is typed meanwhile is taken at its next step."""
         with ExitStack() as stack:
             scope = stack.enter_context(anyio.CancelScope())
-            is_offline = self.app.model_name == OFFLINE
-            view = CallsView(self.terminal, session=self.conversation.id, answer=not is_offline, stop=scope.cancel)
+            view = CallsView(self.terminal, session=self.conversation.id, answer=True, stop=scope.cancel)
             stack.enter_context(caught((signal.SIGINT,), lambda _: scope.cancel()))
             stack.enter_context(self.app.events.listen(view))
             if self.terminal.interactive:
@@ -120,11 +117,11 @@ class Dialogue:
             self.terminal.end_line()
             if turn.stopped == "error":
                 self.terminal.error(turn.error)
-            elif is_offline:
-                tell_offline(self.terminal, turn, note=not self._noted)
-                self._noted = True
             elif turn.text.strip() not in view.text:
                 self.terminal.write(turn.text)
+            if turn.note and not self._noted:
+                self.terminal.say(turn.note, DIM)
+                self._noted = True
             if turn.stopped == "limit":
                 self.terminal.say("! this turn met its limit", YELLOW)
         view.check()

@@ -103,21 +103,20 @@ class _Turn:
     def reply(self) -> Reply:
         at = next((at for at in range(len(self.messages) - 1, -1, -1) if self.messages[at].role is Role.USER), None)
         if at is None:
-            return Reply(text=answer.closed("What shall I do?"))
+            return _said()
         after = self.messages[at + 1 :]
         rounds = [message for message in after if message.role is Role.ASSISTANT and message.calls]
         results = [message for message in after if message.role is Role.TOOL]
         plan = self.plan(at)
         if not rounds:
             found = self._look_for_tools(plan, own_words(self.messages[at].text))
-            return self._calls(found or plan.calls) if found or plan.calls else Reply(text=answer.closed(*self._rest(plan)))
+            return self._calls(found or plan.calls) if found or plan.calls else _said(*self._rest(plan))
         if self.tools and {call.name for call in rounds[-1].calls} == {_SEARCH_TOOL} and plan.calls:
             return self._calls(plan.calls)
         again = self._mended(rounds, results) if self.tools else []
         if again:
             return self._calls(again)
-        shown = answer.results(_final(results), self.tools)
-        return Reply(text=answer.closed(shown, *self._rest(plan)))
+        return _said(answer.results(_final(results), self.tools), *self._rest(plan))
 
     def plan(self, at: int, depth: int = 0) -> Plan:
         """What the user's message at `at` comes to: an answer to a question of ours, or a new request."""
@@ -139,7 +138,7 @@ class _Turn:
             return None
         said = self.messages[at - 1]
         asked = next((back for back in range(at - 1, -1, -1) if self.messages[back].role is Role.USER), None)
-        if asked is None or said.role is not Role.ASSISTANT or answer.NOTE not in said.text:
+        if asked is None or said.role is not Role.ASSISTANT or answer.ASKING not in said.text:
             return None
         plan = self.plan(asked, depth + 1)
         return plan if plan.question and plan.question in said.text else None
@@ -231,6 +230,11 @@ class _Turn:
             if not all(path in errors[call.id] for path in changed.values()):  # else the server has already looked there
                 again.append((tool, {**_arguments(call), **changed}))
         return again
+
+
+def _said(*parts: str) -> Reply:
+    """An answer, and beside it what answers."""
+    return Reply(text=answer.joined(*parts), note=answer.NOTE)
 
 
 def _answered(param: Param, text: str) -> Any:

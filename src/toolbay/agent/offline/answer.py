@@ -16,6 +16,8 @@ NOTE = (
 MAX_TEXT = 4_000
 """Characters of one result that are shown."""
 NEAR = 5
+ASKING = "What should it be?"
+"""In what each question ends."""
 _DECODER = json.JSONDecoder()
 MAX_DEPTH = 12
 """Levels of a JSON result that are shown."""
@@ -39,7 +41,7 @@ def question(tool: Tool, param: Param) -> str:
     """Ask for one value, and say what it is for."""
     about = f" ({_first_sentence(param.description)})" if param.description else ""
     kind = f" It is one of: {', '.join(str(choice) for choice in param.choices[:20])}." if param.choices else ""
-    return f"I would use {label(tool, tool.name)}, but it needs `{param.name}`{about}.{kind} What should it be?"
+    return f"I would use {label(tool, tool.name)}, but it needs `{param.name}`{about}.{kind} {ASKING}"
 
 
 def nothing(step: str, near: Sequence[Tool], *, any_tools: bool) -> str:
@@ -65,9 +67,9 @@ def offered(tools: Sequence[Tool]) -> str:
     )
 
 
-def closed(*parts: str) -> str:
-    """The parts, and at the end the honest sentence."""
-    return "\n\n".join([*(part for part in parts if part), NOTE])
+def joined(*parts: str) -> str:
+    """What there is to say, in its order; never nothing."""
+    return "\n\n".join(part for part in parts if part) or "What shall I do?"
 
 
 def label(tool: Tool | None, name: str) -> str:
