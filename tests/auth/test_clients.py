@@ -41,7 +41,15 @@ async def test_an_id_is_asked_for_as_a_native_client() -> None:
                 "scope": "read write",
             }
         ]
-        assert got == Client(id="client-1", issuer=at.oauth.issuer, redirect_uri=BACK, asked_for=True)
+        assert got == Client(id="client-1", issuer=at.oauth.issuer, redirect_uri=BACK, asked_for=True, scopes=("read", "write"))
+
+
+async def test_an_id_is_asked_for_with_all_that_the_server_may_want() -> None:
+    """H4: a login that needs more later must not be refused since its client never named that."""
+    async with place() as at:
+        got = await client(at, scopes=("read", "admin"))
+        assert got.scopes == ("read", "write", "admin")
+        assert at.oauth.registrations[-1]["scope"] == "read write admin"
 
 
 @pytest.mark.parametrize(
@@ -204,6 +212,8 @@ THERE = Authority(
         (Client(id="a", issuer="https://as.example/", asked_for=True), {}, False),
         (Client(id="a", issuer="https://as.example", asked_for=True, ends_at=1_031.0), {}, True),
         (Client(id="a", issuer="https://as.example", asked_for=True, ends_at=1_030.0), {}, False),
+        (Client(id="a", issuer="https://as.example", asked_for=True, scopes=("read", "write", "more")), {}, True),
+        (Client(id="a", issuer="https://as.example", asked_for=True, scopes=("read",)), {}, False),
         (Client(id="a", issuer="https://as.example", asked_for=True), {"client_id": "b"}, False),
         (Client(id="b", issuer="https://as.example"), {"client_id": "b"}, True),
         (Client(id="b", issuer="https://as.example"), {"client_id": "b", "client_secret": "canary-new"}, False),
@@ -213,5 +223,5 @@ THERE = Authority(
     ],
 )
 def test_a_client_of_an_earlier_login_serves_where_it_counts_still(client: Client, config: dict[str, str], expected: bool) -> None:
-    """SEC: attack 10: only at the authorization server that gave it, while its secret lasts, and as long as it is the configured one."""
-    assert usable(client, THERE, LoginConfig.model_validate(config), now=lambda: 1_000.0) is expected
+    """SEC: attack 10: only at the authorization server that gave it, while its secret lasts, for what it may ask, while it is configured."""
+    assert usable(client, THERE, LoginConfig.model_validate(config), scopes=("read", "write"), now=lambda: 1_000.0) is expected

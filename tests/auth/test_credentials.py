@@ -196,6 +196,7 @@ async def test_a_hundred_callers_whose_token_is_refused_cost_one_renewal(bench: 
     async with credentials.at_work():
         assert await bench.calls(credentials) == [True] * 100
     assert bench.oauth.refreshes == 1
+    assert not credentials.outdated, "what it has written itself is no news"
     new = await bench.kept()
     assert new.tokens is not None
     assert new.tokens.access == await credentials.token()
@@ -459,7 +460,7 @@ async def test_a_login_that_was_taken_back_has_ended_once_for_all(bench: Bench) 
     assert kept.tokens is None
     assert "invalid_grant: no such refresh token" in kept.ended
     mend = credentials.mend(status=401, challenge=BEARER)
-    assert mend.startswith(f"the login has ended ({kept.ended}): log in again with `toolbay login s`")
+    assert mend == f"the login has ended: log in again with `toolbay login s` ({kept.ended})"
     await bench.logged_in()
     assert await bench.call(credentials), "another login is taken as it comes"
 
@@ -467,7 +468,7 @@ async def test_a_login_that_was_taken_back_has_ended_once_for_all(bench: Bench) 
 async def test_a_client_that_is_forgotten_is_not_used_for_the_next_login(bench: Bench) -> None:
     """H4: invalid_client for an id that was asked for: the login has ended, and the next one asks for another id."""
     login = await bench.logged_in()
-    assert usable(login.client, login.authority, LoginConfig(), now=lambda: bench.now)
+    assert usable(login.client, login.authority, LoginConfig(), scopes=(), now=lambda: bench.now)
     bench.oauth.clients.clear()
     bench.oauth.expire()
     credentials = bench.credentials()
@@ -475,7 +476,7 @@ async def test_a_client_that_is_forgotten_is_not_used_for_the_next_login(bench: 
     kept = await bench.kept()
     assert kept.tokens is None
     assert "invalid_client" in kept.ended
-    assert not usable(kept.client, kept.authority, LoginConfig(), now=lambda: bench.now)
+    assert not usable(kept.client, kept.authority, LoginConfig(), scopes=(), now=lambda: bench.now)
 
 
 HTML = Step(kind="status", status=403, headers={"Content-Type": "text/html"}, body=b"<h1>Who are you?</h1>")
@@ -510,6 +511,17 @@ async def test_what_is_no_answer_ends_nothing(step: Step, retriable: bool, bench
         assert await bench.kept() == before
         monkeypatch.setattr(module, "PAUSE", 0.0)
         assert await bench.calls(credentials) == [True] * 100
+
+
+async def test_a_secret_that_was_changed_in_the_configuration_is_used_at_once(bench: Bench) -> None:
+    """H4: a client that was registered by hand keeps its login when its secret is another one."""
+    bench.auth = {"client_id": "client-0", "client_secret": "canary-new"}
+    login = await bench.logged_in()
+    ours = replace(login.client, asked_for=False, secret="canary-old", method="client_secret_basic")
+    await bench.store.save(bench.key, replace(login, client=ours))
+    bench.oauth.clients["client-0"].secret = "canary-new"
+    bench.oauth.expire()
+    assert await bench.call(bench.credentials())
 
 
 async def test_nobody_at_the_address_ends_nothing(bench: Bench, impatient: None) -> None:
@@ -569,7 +581,11 @@ async def test_a_login_without_a_refresh_token_ends_when_its_time_is_over(ends_i
         assert await bench.calls(credentials) == [False] * 100
     assert not bench.oauth.forms
     assert ((await bench.kept()).tokens is None) == ends
-    said = "the login has ended (its time is over" if ends else "it refuses the token that http://127.0.0.1"
+    said = (
+        "the login has ended: log in again with `toolbay login s` (its time is over"
+        if ends
+        else "it refuses the token that http://127.0.0.1"
+    )
     assert said in credentials.mend(status=401, challenge=BEARER)
 
 
@@ -585,12 +601,12 @@ async def test_a_server_that_refuses_every_token_does_not_get_ever_more(bench: B
 
 
 async def test_what_is_said_back_shows_no_secret(bench: Bench, caplog: pytest.LogCaptureFixture, impatient: None) -> None:
-    """SEC: attack 10: refresh token and client secret in its own words."""
+    """SEC: attack 10: the authorization server's own words hold secrets, of this request and of others."""
     login = await bench.logged_in()
     await bench.store.save(bench.key, replace(login, client=replace(login.client, secret="canary-secret", method="client_secret_post")))
     bench.oauth.clients["client-0"].secret = "canary-secret"
     assert login.tokens is not None
-    echo = json.dumps({"error": "invalid_grant", "error_description": f"{login.tokens.refresh} of canary-secret is not good"}).encode()
+    echo = json.dumps({"error": "invalid_grant", "error_description": f"{login.tokens.access} of canary-secret is not good"}).encode()
     bench.oauth.expire()
     bench.oauth.steps["token"] = [Step(kind="status", status=status, body=echo) for status in (503, 400)]
     credentials = bench.credentials()
@@ -681,7 +697,7 @@ async def test_a_damaged_record_is_told_and_asks_for_a_login(bench: Bench, tmp_p
     assert await bench.calls(credentials) == [False] * 100
     assert not bench.oauth.paths
     mend = credentials.mend(status=401, challenge="")
-    assert mend == f"what is kept of the login cannot be used ({file}: it is no JSON): log in again with `toolbay login s`"
+    assert mend == f"what is kept of the login cannot be used: log in again with `toolbay login s` ({file}: it is no JSON)"
     assert file.stat().st_size == 100, "it is left as it is"
     await bench.logged_in()
     assert await bench.call(credentials)
@@ -773,9 +789,10 @@ async def test_a_program_with_a_wrong_secret_asks_once(bench: Bench) -> None:
         assert await bench.calls(credentials) == [False] * 100
     assert len(bench.oauth.forms) == 1
     mend = credentials.mend(status=401, challenge=BEARER)
-    assert mend.startswith("the program could not log in by itself (the authorization server http://127.0.0.1")
+    assert mend.startswith(
+        "the program could not log in by itself: correct `auth` of this server (the authorization server http://127.0.0.1"
+    )
     assert "invalid_client" in mend
-    assert mend.endswith("correct `auth` of this server")
     bench.as_program()
     assert await bench.call(bench.credentials())
 
@@ -879,6 +896,44 @@ async def test_a_program_asks_for_more_a_few_times_and_never_twice_for_the_same(
             assert not await credentials.renew(token, status=403, challenge=lacks(scope))
         assert len(bench.oauth.forms) == 4, "three times in all"
         assert await credentials.token() == token, "what there is stays"
+
+
+async def test_trouble_while_more_is_asked_for_uses_up_no_attempt(bench: Bench) -> None:
+    """H4: step-up: the token stays, and the same may be asked for again."""
+    bench.as_program(scopes=("read",))
+    credentials = bench.credentials()
+    async with credentials.at_work():
+        token = await credentials.token()
+        bench.oauth.steps["token"] = [*[Step(kind="status", status=503)] * 5, Step()]
+        for _ in range(5):
+            assert not await credentials.renew(token, status=403, challenge=lacks("write"))
+        assert await credentials.token() == token
+        assert await credentials.renew(token, status=403, challenge=lacks("write"))
+        assert bench.oauth.granted(await credentials.token()) == ("read", "write")
+
+
+async def test_what_is_to_be_done_for_a_login_is_done_one_after_the_other(bench: Bench) -> None:
+    """H4: a scope to note and a token to renew at once, of which neither stands for the other."""
+    login = await bench.logged_in("read")
+    assert login.tokens is not None
+    bench.oauth.expire()
+    credentials = bench.credentials()
+    used = await credentials.token()
+    ended: list[bool] = []
+
+    async def call() -> None:
+        ended.append(await bench.call(credentials))
+
+    async with credentials.at_work(), anyio.create_task_group() as group:
+        async with bench.store.locked(bench.key):
+            group.start_soon(partial(credentials.renew, used, status=403, challenge=lacks("write")))
+            await anyio.wait_all_tasks_blocked()
+            group.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+    kept = await bench.kept()
+    assert ended == [True]
+    assert kept.wanted == ("write",)
+    assert kept.tokens != login.tokens
 
 
 # -- what to do

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import socket
@@ -134,6 +135,48 @@ def everything_serving(mode: Literal["sse", "http"], port: int = 0) -> Generator
         yield Running(url, process, "streamableHttp" if mode == "http" else "sse")
 
 
+@dataclass(frozen=True)
+class Authorized:
+    """An MCP server that takes the tokens of an authorization server, both on this machine."""
+
+    entry: Entry
+    origin: str
+    """Where its own pages are, such as /counts of tests/servers/authorized.mjs."""
+
+
+@contextlib.contextmanager
+def authorized_serving(*, seconds: int = 3600, client: tuple[str, str] | None = None) -> Generator[Authorized]:
+    """The official SDK's server behind oidc-provider, a certified authorization server (tests/servers/authorized.mjs).
+
+    `seconds`: how long access tokens hold. `client`: id and secret of one that was registered by hand, to log in by itself.
+    """
+    if not (SERVERS / "node_modules" / "oidc-provider").is_dir():
+        pytest.skip("oidc-provider is not installed: make setup")
+    env = {"TOKEN_SECONDS": str(seconds), **({"OAUTH_CLIENT": client[0], "OAUTH_SECRET": client[1]} if client else {})}
+    with _process([_node_program(), str(SERVERS / "authorized.mjs")], env) as (process, output):
+        wait_until(lambda: "\n{" in f"\n{output.read_text()}" or _ended(process, output), "the addresses of the servers", 60)
+        told = next(line for line in output.read_text().splitlines() if line.startswith("{"))
+        url = str(json.loads(told)["mcp"])
+        yield Authorized({"type": "streamableHttp", "url": url, "ssrfWhitelist": LOOPBACK}, url.removesuffix("/mcp"))
+
+
+@contextlib.contextmanager
+def typescript_oauth_serving() -> Generator[Authorized]:
+    """The example of the official TypeScript SDK with its own authorization server, which takes tokens for itself only."""
+    example = (
+        SERVERS / "node_modules" / "@modelcontextprotocol" / "sdk" / "dist" / "esm" / "examples" / "server" / "simpleStreamableHttp.js"
+    )
+    if not example.is_file():
+        pytest.skip("the TypeScript SDK is not installed: make setup")
+    port, at = free_port(), free_port()
+    argv = [_node_program(), str(example), "--oauth", "--oauth-strict"]
+    with _process(argv, {"MCP_PORT": str(port), "MCP_AUTH_PORT": str(at)}) as (process, output):
+        for number in (port, at):
+            wait_until(lambda number=number: _listens(number) or _ended(process, output), f"{number} listening", 60)
+        origin = f"http://localhost:{port}"
+        yield Authorized({"type": "streamableHttp", "url": f"{origin}/mcp", "ssrfWhitelist": [*LOOPBACK, "::1/128"]}, origin)
+
+
 def free_port() -> int:
     """A loopback port that nobody listens on just now."""
     with socket.socket() as probe:
@@ -177,11 +220,16 @@ def _ended(process: subprocess.Popen[bytes], output: Path) -> bool:
     return False
 
 
-def _node(package: str) -> tuple[str, str]:
-    """Node and the package's entry file; run directly, without npx, so that the child is the server itself."""
+def _node_program() -> str:
     node = shutil.which("node")
     if node is None:
         pytest.skip("Node.js is missing, and with it the Node servers of the tests")
+    return node
+
+
+def _node(package: str) -> tuple[str, str]:
+    """Node and the package's entry file; run directly, without npx, so that the child is the server itself."""
+    node = _node_program()
     entry = SERVERS / "node_modules" / package / "dist" / "index.js"
     if not entry.exists():
         pytest.skip(f"{package} is not installed: make setup")

@@ -53,8 +53,10 @@ async def client_for(
     return await _registered(web, authority, redirect_uri, scopes)
 
 
-def usable(client: Client, authority: Authority, config: LoginConfig, *, now: Callable[[], float]) -> bool:
-    """Whether a client of an earlier login may serve again."""
+def usable(client: Client, authority: Authority, config: LoginConfig, *, scopes: Sequence[str], now: Callable[[], float]) -> bool:
+    """Whether a client of an earlier login may serve again, for these scopes: many may ask only for what their id was asked for with."""
+    if client.scopes is not None and not set(scopes) <= set(client.scopes):
+        return False
     if client.issuer != authority.issuer or (client.ends_at is not None and now() >= client.ends_at - EARLIER):
         return False
     if config.client_id:
@@ -92,9 +94,12 @@ async def _registered(web: Web, authority: Authority, redirect_uri: str, scopes:
     def register(metadata: Mapping[str, Any]) -> Awaitable[Answer]:
         return web.post(authority.registration_endpoint, json.dumps(metadata).encode(), kind="application/json")
 
-    answer = await register({**asked, "scope": " ".join(scopes)} if scopes else asked)
-    if answer.status == 400 and scopes:
+    # With all that the server may want later: who asks for more than the id was asked for with is refused by many.
+    may: tuple[str, ...] | None = tuple(dict.fromkeys((*scopes, *(authority.scopes or ())))) if scopes else None
+    answer = await register({**asked, "scope": " ".join(may)} if may else asked)
+    if answer.status == 400 and may:
         # Some know scopes that they let no client name beforehand (RFC 7591, 3.2.2 has no word of its own for that).
+        may = None
         answer = await register(asked)
     given = answer.json if answer.status in (200, 201) else None
     client_id = as_text(as_object(given).get("client_id"))
@@ -104,7 +109,7 @@ async def _registered(web: Web, authority: Authority, redirect_uri: str, scopes:
         raise LoginFailed(
             f"the authorization server {trust.shown(authority.issuer)} gave a client id that is none: register one by hand, {_BY_HAND}"
         )
-    client = Client(id=client_id, issuer=authority.issuer, redirect_uri=redirect_uri, asked_for=True)
+    client = Client(id=client_id, issuer=authority.issuer, redirect_uri=redirect_uri, asked_for=True, scopes=may)
     return _with_what_was_given(client, given, authority, method)
 
 

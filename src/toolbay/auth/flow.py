@@ -83,7 +83,7 @@ class Pasting(Person, Protocol):
     """A person whose browser may be at another machine, and who then brings the address that it ended at."""
 
     async def pasted(self) -> str:
-        """That address, in which `page.fault` finds none. Asked once `go` has returned; never returning is fine."""
+        """That address, in which `page.fault` finds no fault; empty where none will come. Asked for once `go` has returned."""
         ...
 
 
@@ -116,7 +116,7 @@ async def logged_in(
             ours = await client_for(way, authority, auth, redirect_uri="", scopes=scopes, known=known)
             tokens = await by_itself(way, authority, ours, scopes, now=now)
         else:
-            ours = known if known is not None and usable(known, authority, auth, now=now) else None
+            ours = known if known is not None and usable(known, authority, auth, scopes=scopes, now=now) else None
             callback = await _callback(stack, auth, ours)
             if ours is None or ours.redirect_uri not in ("", callback.redirect_uri):
                 ours = await client_for(way, authority, auth, redirect_uri=callback.redirect_uri, scopes=scopes, known=known)
@@ -279,7 +279,8 @@ async def _answer(page: Page, callback: Callback, person: Person, patience: floa
         await person.go(page)
         if not isinstance(person, Pasting):
             return await callback.came()
-        address = await person.pasted()
+        if not (address := await person.pasted()):
+            return await callback.came()
         if fault := page.fault(address):
             raise LoginFailed(fault)
         return _fields_of(address) or {}

@@ -52,6 +52,8 @@ class Client:
     """When the secret ends, in seconds since 1970; None: never."""
     asked_for: bool = False
     """Whether the id was given on our own request, so that another may be asked for."""
+    scopes: tuple[str, ...] | None = None
+    """What may be asked for under that id, as it was asked for with; None where nothing was said."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,6 +140,7 @@ def _client(given: Mapping[str, Any]) -> Client:
         method=method,
         ends_at=_time(given.get("ends_at")),
         asked_for=_flag(given, "asked_for"),
+        scopes=_texts(given.get("scopes")),
     )
 
 
