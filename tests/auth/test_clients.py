@@ -223,5 +223,5 @@ THERE = Authority(
     ],
 )
 def test_a_client_of_an_earlier_login_serves_where_it_counts_still(client: Client, config: dict[str, str], expected: bool) -> None:
-    """SEC: attack 10: only at the authorization server that gave it, while its secret lasts, for what it may ask, while it is configured."""
+    """SEC: attack 10: only where it was given, while its secret lasts, for what it may ask, while it is configured."""
     assert usable(client, THERE, LoginConfig.model_validate(config), scopes=("read", "write"), now=lambda: 1_000.0) is expected
