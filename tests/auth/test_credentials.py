@@ -924,12 +924,11 @@ async def test_what_is_to_be_done_for_a_login_is_done_one_after_the_other(bench:
     async def call() -> None:
         ended.append(await bench.call(credentials))
 
-    async with credentials.at_work(), anyio.create_task_group() as group:
-        async with bench.store.locked(bench.key):
-            group.start_soon(partial(credentials.renew, used, status=403, challenge=lacks("write")))
-            await anyio.wait_all_tasks_blocked()
-            group.start_soon(call)
-            await anyio.wait_all_tasks_blocked()
+    async with credentials.at_work(), anyio.create_task_group() as group, bench.store.locked(bench.key):
+        group.start_soon(partial(credentials.renew, used, status=403, challenge=lacks("write")))
+        await anyio.wait_all_tasks_blocked()
+        group.start_soon(call)
+        await anyio.wait_all_tasks_blocked()
     kept = await bench.kept()
     assert ended == [True]
     assert kept.wanted == ("write",)
