@@ -159,7 +159,7 @@ async def test_a_program_that_cannot_log_in_by_itself_is_told_why() -> None:
         here.oauth.know("robot", "canary-right")
         auth = {"type": "client_credentials", "clientId": "robot", "clientSecret": "canary-wrong"}
         finding = the_error(await here.looked_at(**auth))
-        assert "the program could not log in by itself (" in finding.why
+        assert "the program could not log in by itself: correct `auth` of this server (" in finding.why
         assert "invalid_client" in finding.why
         assert finding.mend == "toolbay login s tries it, and says what comes of it"
         assert "canary" not in finding.text

@@ -113,6 +113,7 @@ class Credentials:
         return kept.access not in ("", refused)
 
     def mend(self, *, status: int, challenge: str) -> str:
+        # What others said comes last, since long texts are cut in lists, and what to do must not be.
         said = bearer(challenge)
         command = f"`toolbay login {shlex.quote(self._name)}`"
         if status == 403:
@@ -124,16 +125,16 @@ class Credentials:
             issuer = line(shown_url(login.authority.issuer), 200)
             return f"it refuses the token that {issuer} gave: log in again with {command}; if that changes nothing, ask who runs the server"
         if login is not None and login.ended:
-            return f"the login has ended ({login.ended}): log in again with {command}"
+            return f"the login has ended: log in again with {command} ({login.ended})"
         if self._kept.damage:
-            return f"what is kept of the login cannot be used ({self._kept.damage}): log in again with {command}"
+            return f"what is kept of the login cannot be used: log in again with {command} ({self._kept.damage})"
         if self._config.auth is not None or said is not None:
             return f"it wants a login: log in with {command}"
         return "it wants credentials: set an Authorization header in `headers`"
 
     def _mend_itself(self) -> str:
         if self._kept.failed:
-            return f"the program could not log in by itself ({self._kept.failed}): correct `auth` of this server"
+            return f"the program could not log in by itself: correct `auth` of this server ({self._kept.failed})"
         if self._kept.login is not None:
             issuer = line(shown_url(self._kept.login.authority.issuer), 200)
             return f"it refuses the token that {issuer} gave: check `auth` of this server (issuer, scopes), or ask who runs it"
