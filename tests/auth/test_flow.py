@@ -151,10 +151,25 @@ async def test_over_ssh_the_person_brings_the_address_that_the_browser_ended_at(
             assert here.oauth.guards(login.tokens.access)
 
 
+async def test_a_person_who_brings_no_address_may_still_have_a_browser_here() -> None:
+    """OAuth: the answer of the browser is waited for all the same."""
+
+    class Bare(Visitor):
+        async def go(self, page: Page) -> None:
+            self.pages.append(page)
+
+        async def pasted(self) -> str:
+            group.start_soon(RawOAuth.visit, self.pages[-1].url)
+            return ""
+
+    async with scene() as here, anyio.create_task_group() as group:
+        assert (await here.login(Bare())).tokens is not None
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (lambda address: "", "not the address that the browser ended at, which begins with http://127.0.0.1:"),
+        (lambda address: "?", "not the address that the browser ended at, which begins with http://127.0.0.1:"),
         (lambda address: "https://as.example/authorize?client_id=a&state=b", "not the address"),
         (lambda address: address.partition("?")[0], "not the address"),
         (lambda address: address + "&code=canary-second", "not the address"),

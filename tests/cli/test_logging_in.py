@@ -1,0 +1,369 @@
+"""`toolbay login` and `toolbay logout`, as real processes: with a browser, over SSH without one, and with people who say no."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from cli.conftest import Configure, Open
+from cli.terminals import PATIENCE, Terminal, started, toolbay
+from servers.raw_http import RawHttp, Request, Step
+from servers.raw_oauth import RawOAuth
+from support.canaries import assert_clean
+from support.connections import raw
+from toolbay.auth.records import Login
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals, and no openers on PATH")]
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/authorize\?\S+")
+
+
+class Scene:
+    """A server that wants a login, its authorization server, and the program beside them."""
+
+    def __init__(self, folder: Path, oauth: RawOAuth, server: RawHttp) -> None:
+        self.folder = folder
+        self.oauth = oauth
+        self.server = server
+        self.programs = folder / "programs"
+        self.logins = folder / "home" / "data" / "logins"
+
+    def browser(self, *, visits: bool = True, code: int = 0) -> dict[str, str]:
+        """The environment of a machine with a browser, whose person agrees to every page; `code`: how its opener ends."""
+        self.programs.mkdir(exist_ok=True)
+        path = self.programs / "xdg-open"
+        visit = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=60).read()"
+        path.write_text(f"#!{sys.executable} -IS\n{visit}\n" if visits else f"#!/bin/sh\nexit {code}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return {"DISPLAY": ":99", "PATH": f"{self.programs}:{Path(sys.executable).parent}"}
+
+    async def run(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return await beside(partial(toolbay, *arguments, cwd=self.folder, env=env))
+
+    @property
+    def kept(self) -> list[Login]:
+        return [Login.from_json(json.loads(path.read_text())) for path in sorted(self.logins.glob("*.json"))]
+
+    def entry(self, **auth: Any) -> dict[str, Any]:
+        return {**self.server.entry, **({"auth": auth} if auth else {})}
+
+
+async def beside(work: Callable[[], Any]) -> Any:
+    """Do it in a thread: the servers live in this loop."""
+    return await anyio.to_thread.run_sync(work)
+
+
+async def until(process: subprocess.Popen[str], text: str) -> str:
+    """What it says on stderr up to the line with `text`."""
+    assert process.stderr is not None
+    said = ""
+    while text not in said:
+        line = await beside(process.stderr.readline)
+        assert line, said
+        said += line
+    return said
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncGenerator[Scene]:
+    async with RawOAuth() as oauth, RawHttp() as server:
+        oauth.protect(server)
+        here = Scene(tmp_path, oauth, server)
+        yield here
+    # Here, and here alone, tokens may lie; the rest of the folder is searched for them.
+    for path in here.logins.glob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        path.unlink()
+
+
+async def expected(terminal: Terminal, text: str) -> str:
+    return await beside(lambda: terminal.expect(text))
+
+
+async def test_a_person_logs_in_by_a_browser_and_the_server_is_open(scene: Scene, configure: Configure) -> None:
+    """H4: the page is shown, the browser opened; afterwards another program is let in with the login."""
+    configure(notes=scene.entry())
+    scene.oauth.scopes = ("read", "write")
+    done = await scene.run("login", "notes", **scene.browser())
+    assert done.returncode == 0, done.stderr
+    assert f"✓ logged in to notes at {scene.oauth.issuer}" in done.stdout
+    assert "granted: read write" in done.stdout
+    assert "it renews itself" in done.stdout
+    assert ADDRESS.search(done.stderr)
+    assert f"To log in to notes, agree on this page at 127.0.0.1:{scene.oauth.port}:" in done.stderr
+    assert "It asks you for: read write" in done.stderr
+    (login,) = scene.kept
+    assert login.tokens is not None
+    assert scene.oauth.guards(login.tokens.access)
+    done = await scene.run("tools", "--json")
+    assert done.returncode == 0, done.stderr
+
+
+async def test_as_json_and_quiet(scene: Scene, configure: Configure) -> None:
+    """TRA-8: data to stdout alone; the address is shown even where quiet was asked for, since nothing goes on without it."""
+    configure(notes=scene.entry())
+    done = await scene.run("--quiet", "login", "notes", "--json", "--scopes", "read  write", **scene.browser())
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["ends_at"] > 0
+    assert {**told, "ends_at": 0} == {
+        "name": "notes",
+        "logged_in": True,
+        "issuer": scene.oauth.issuer,
+        "scopes": ["read", "write"],
+        "ends_at": 0,
+        "renews": True,
+    }
+    assert ADDRESS.search(done.stderr)
+    assert len(done.stderr.strip().splitlines()) == 3, done.stderr
+
+
+async def test_over_ssh_the_address_is_pasted_at_the_terminal(scene: Scene, configure: Configure, at_terminal: Open) -> None:
+    """OAuth: what is wrong with another one is said, and the right one is asked for again; none of it is shown."""
+    configure(notes=scene.entry())
+    terminal = at_terminal("login", "notes", SSH_CONNECTION="10.0.0.1 22 10.0.0.2 22")
+    page = ADDRESS.search(await expected(terminal, "Open it in a browser."))
+    assert page is not None
+    await expected(terminal, "paste that address here.")
+    await expected(terminal, "or paste its last address")
+    address = await scene.oauth.approve(page.group())
+    terminal.type("\r")
+    terminal.type("https://as.example/somewhere\r")
+    await expected(terminal, "! that is not the address that the browser ended at, which begins with http://127.0.0.1:")
+    terminal.type(f"{address.replace('state=', 'state=x')}\r")
+    await expected(terminal, "! that address belongs to another login")
+    terminal.type(f"\x1b[200~{address}\x1b[201~")
+    await expected(terminal, " characters; Enter)")
+    terminal.type("\r")
+    await expected(terminal, "✓ logged in to notes")
+    assert await beside(terminal.end) == 0
+    assert "code=" not in terminal.seen
+    assert len(scene.kept) == 1
+
+
+async def test_an_address_of_many_thousand_characters_can_be_pasted(scene: Scene, configure: Configure, at_terminal: Open) -> None:
+    """OAuth: codes are as long as their makers like; a terminal's own lines end at 4,095 characters."""
+    configure(notes=scene.entry())
+    terminal = at_terminal("login", "notes", "--no-browser")
+    page = ADDRESS.search(await expected(terminal, "paste that address here."))
+    assert page is not None
+    await expected(terminal, "or paste its last address")
+    address = f"{await scene.oauth.approve(page.group())}&session_state={'a' * 9000}"
+    await beside(lambda: terminal.type(f"{address}\r"))
+    await expected(terminal, "✓ logged in to notes")
+    assert await beside(terminal.end) == 0
+
+
+async def test_at_a_terminal_the_browsers_answer_ends_the_wait(scene: Scene, configure: Configure, at_terminal: Open) -> None:
+    """OAuth: nobody has to press a key; also where the person has said that nothing will be pasted."""
+    configure(notes=scene.entry())
+    for keys in ("", "half an addr", "\x04"):
+        terminal = at_terminal("login", "notes")
+        page = ADDRESS.search(await expected(terminal, "Open it in a browser."))
+        assert page is not None
+        await expected(terminal, "waiting for the browser")
+        terminal.type(keys)
+        await scene.oauth.visit(page.group())
+        await expected(terminal, "✓ logged in to notes")
+        assert await beside(terminal.end) == 0
+
+
+@pytest.mark.parametrize("way", ["keys", "signal"])
+async def test_ctrl_c_gives_a_login_up(scene: Scene, configure: Configure, at_terminal: Open, way: str) -> None:
+    """LIF-1: exit code 130; the port is free, nothing is kept but the client id."""
+    configure(notes=scene.entry())
+    terminal = at_terminal("login", "notes")
+    await expected(terminal, "or paste its last address")
+    port = int(scene.oauth.registrations[0]["redirect_uris"][0].split(":")[2].split("/")[0])
+    if way == "keys":
+        terminal.type("\x03")
+    else:
+        terminal.send(signal.SIGINT)
+    await expected(terminal, "stopping…")
+    assert await beside(terminal.end) == 130
+    assert [login.tokens for login in scene.kept] == [None]
+    socket.create_server(("127.0.0.1", port)).close()
+
+
+async def test_without_a_terminal_the_address_is_read_from_stdin_where_there_is_no_browser(scene: Scene, configure: Configure) -> None:
+    """OAuth: `ssh machine toolbay login NAME --no-browser`, and programs that drive us; without the option stdin is left alone."""
+    configure(notes=scene.entry())
+    process = started("login", "notes", "--no-browser", cwd=scene.folder)
+    try:
+        page = ADDRESS.search(await until(process, "paste that address here"))
+        assert page is not None
+        assert process.stdin is not None
+        process.stdin.write("\nnonsense\n" + await scene.oauth.approve(page.group()) + "\n")
+        process.stdin.flush()
+        out, errors = await beside(lambda: process.communicate(timeout=PATIENCE))
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    assert "! that is not the address" in errors
+    assert "✓ logged in to notes" in assert_clean(out + errors, "what login said")
+
+
+async def test_who_says_no_and_who_does_not_come_back(scene: Scene, configure: Configure) -> None:
+    """OAuth: exit code 1 and a sentence; as JSON, too."""
+    configure(notes=scene.entry())
+    scene.oauth.refuses = "access_denied"
+    done = await scene.run("login", "notes", "--json", **scene.browser())
+    assert done.returncode == 1
+    assert 'nothing was granted to "notes"' in json.loads(done.stdout)["error"]
+    done = await scene.run("login", "notes", "--timeout", "0.2")
+    assert done.returncode == 1
+    assert re.search(r'error: nobody came back from the login with "notes" at 127.0.0.1:\d+ within 0.2 s', done.stderr)
+    assert "toolbay logout notes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "options", "said"), [(0, (), "was told to show it"), (3, (), "Open it"), (0, ("--no-browser",), "Open it")]
+)
+async def test_whether_a_browser_was_opened_is_said(
+    scene: Scene, configure: Configure, code: int, options: tuple[str, ...], said: str
+) -> None:
+    """OAuth: one whose opener fails, and one that is not to be opened."""
+    configure(notes=scene.entry())
+    process = started("login", "notes", *options, cwd=scene.folder, env=scene.browser(visits=False, code=code))
+    try:
+        assert ADDRESS.search(await until(process, said))
+        process.send_signal(signal.SIGINT)
+        assert await beside(lambda: process.wait(PATIENCE)) == 130
+    finally:
+        process.kill()
+        process.communicate()
+    assert scene.oauth.authorizations == []
+
+
+async def test_what_was_not_granted_is_told(scene: Scene, configure: Configure) -> None:
+    """OAuth: less than was asked for; and when a login ends that cannot be renewed."""
+    configure(notes=scene.entry())
+    scene.oauth.grants_only, scene.oauth.refreshable = ("read",), False
+    done = await scene.run("login", "notes", "--scopes", "read delete", **scene.browser())
+    assert done.returncode == 0, done.stderr
+    assert "! not granted: delete" in done.stderr
+    assert "it ends in 60 min; then log in again" in done.stdout
+
+
+async def test_a_program_logs_in_by_itself(scene: Scene, configure: Configure) -> None:
+    """OAuth: `client_credentials`: it is tried once, and nobody is asked; a wrong secret is told and never shown."""
+    scene.oauth.know("nightly", "canary-of-nightly")
+    configure(notes=scene.entry(type="client_credentials", clientId="nightly", clientSecret="${NIGHTLY}"))
+    done = await scene.run("login", "notes", NIGHTLY="canary-of-nightly")
+    assert done.returncode == 0, done.stderr
+    assert "nobody is asked" in done.stderr
+    assert "✓ logged in to notes" in done.stdout
+    done = await scene.run("login", "notes", NIGHTLY="canary-wrong")
+    assert done.returncode == 1
+    assert "invalid_client" in done.stderr
+
+
+async def test_what_cannot_be_logged_in_to_says_why(scene: Scene, configure: Configure) -> None:
+    """CFG-5: programs, entries that say what to send, entries that cannot be used, names that nobody has; and no self registration."""
+
+    async def nothing_else(request: Request) -> Step | None:
+        return None if request.target == "/mcp" else Step(kind="status", status=404)
+
+    configure(
+        local=raw(),
+        off=scene.entry(type="none"),
+        fixed={**scene.server.entry, "headers": {"Authorization": "Bearer canary-fixed"}},
+        unset={"url": "${NOWHERE_TO_BE_FOUND}"},
+        notes=scene.entry(),
+    )
+    scene.oauth.registers = False
+    for name, said in {
+        "local": "is a program",
+        "off": "`auth`",
+        "fixed": "Authorization header",
+        "unset": "NOWHERE_TO_BE_FOUND",
+        "note": 'did you mean "notes"?',
+        "notes": "clientId",
+    }.items():
+        done = await scene.run("login", name)
+        assert done.returncode == 1, name
+        assert said in done.stderr, name
+        assert not ADDRESS.search(done.stderr)
+    scene.server.door = nothing_else
+    done = await scene.run("login", "notes")
+    assert (done.returncode, "did not ask for it" in done.stderr) == (1, True), done.stderr
+
+
+async def test_a_port_that_is_taken_is_told(scene: Scene, configure: Configure) -> None:
+    """OAuth: which, and where it is set."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        configure(notes=scene.entry(callbackPort=port))
+        done = await scene.run("login", "notes")
+    assert done.returncode == 1
+    assert f"port {port} of this machine" in done.stderr
+    assert "auth.callbackPort" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("login",), ("login", "notes", "--timeout", "0"), ("logout",), ("logout", "notes", "--all")])
+async def test_wrong_usage_is_exit_code_2(scene: Scene, configure: Configure, words: tuple[str, ...]) -> None:
+    """TRA-8: what is missing, or too much."""
+    configure(notes=scene.entry())
+    assert (await scene.run(*words)).returncode == 2
+
+
+async def test_logging_out_ends_the_login_there_and_here(scene: Scene, configure: Configure) -> None:
+    """OAuth: both tokens are taken back (RFC 7009), and nothing is kept; once more is no failure."""
+    configure(notes=scene.entry())
+    await scene.run("login", "notes", **scene.browser())
+    (login,) = scene.kept
+    assert login.tokens is not None
+    done = await scene.run("logout", "notes")
+    assert (done.returncode, done.stdout) == (0, "✓ logged out of notes\n"), done.stderr
+    assert set(scene.oauth.revocations) == {login.tokens.access, login.tokens.refresh}
+    assert not scene.oauth.guards(login.tokens.access)
+    assert scene.kept == []
+    done = await scene.run("logout", "notes")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "(there was no login with notes)" in done.stderr
+
+
+async def test_a_login_that_could_not_be_taken_back_is_forgotten_and_that_is_said(scene: Scene, configure: Configure) -> None:
+    """OAuth: an authorization server that is down, or has no address for it."""
+    configure(notes=scene.entry())
+    for step, metadata in (([Step(kind="status", status=503)], {}), ([], {"revocation_endpoint": None})):
+        scene.oauth.steps["revoke"], scene.oauth.metadata = step, metadata
+        await scene.run("login", "notes", **scene.browser())
+        done = await scene.run("logout", "notes")
+        assert done.returncode == 0
+        assert f"{scene.oauth.issuer} has not confirmed that it ends" in done.stderr
+        assert scene.kept == []
+
+
+async def test_logging_out_of_all(scene: Scene, configure: Configure) -> None:
+    """OAuth: each for itself; an entry that cannot be used keeps none of the others logged in."""
+    configure(one=scene.entry(), two=scene.entry(), never=scene.entry(), local=raw(), broken={"url": "${NOWHERE_TO_BE_FOUND}"})
+    for name in ("one", "two"):
+        assert (await scene.run("login", name, **scene.browser())).returncode == 0
+    done = await scene.run("logout", "--all", "--json")
+    assert done.returncode == 1
+    told = {one["name"]: one for one in json.loads(done.stdout)["servers"]}
+    assert {name: one.get("revoked") for name, one in told.items()} == {
+        "one": True,
+        "two": True,
+        "never": None,
+        "local": None,
+        "broken": None,
+    }
+    assert "NOWHERE_TO_BE_FOUND" in told["broken"]["error"]
+    assert scene.kept == []
+    configure(one=scene.entry())
+    done = await scene.run("logout", "--all")
+    assert (done.returncode, done.stdout, "(there was no login)" in done.stderr) == (0, "", True)
