@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -25,6 +25,7 @@ from mcp_types import HEADER_MISMATCH, METHOD_NOT_FOUND
 from toolbay._aio import clock
 from toolbay._lenient import as_object
 from toolbay._text import line as one_line
+from toolbay._weight import plain
 from toolbay.errors import (
     AuthRequired,
     BadCall,
@@ -55,8 +56,6 @@ SUBSCRIBED = ("tools", "prompts", "resources")
 PROGRESS_BURST, PROGRESS_PER_SECOND = 100, 20.0
 """Progress of one call that is passed on at once, and then in a second. All of it extends the deadline."""
 
-_WIDE = 1 << 53
-"""Whole numbers up to here are written as they are by everybody."""
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _log = logging.getLogger("toolbay.upstream")
 quiet()  # the SDK's modules are loaded by now
@@ -288,25 +287,13 @@ def _rest(budget: Budget, began: float) -> Budget:
     return Budget(timeout=budget.timeout, ceiling=max(budget.ceiling - spent, 0.001), left=max(budget.first - spent, 0.001))
 
 
-def _plain(value: Any) -> bool:
-    """Whether it can be written for sure, by a look at it alone."""
-    if isinstance(value, str):
-        return value.isascii()
-    return value is None or (isinstance(value, int) and -_WIDE < value < _WIDE)
-
-
-def _flat(value: Any) -> bool:
-    """As `_plain`, of an object of such values."""
-    return isinstance(value, dict) and all(_plain(name) and _plain(item) for name, item in cast("Json", value).items())
-
-
 def _check(params: Json) -> None:
     """Refuse here what cannot be written: further down it would cost the whole connection.
 
     Raises:
         BadCall: nothing was sent.
     """
-    if all(_plain(value) or _flat(value) for value in params.values()):
+    if plain(params):
         return  # most calls: encoding them here and once more when they are written would be a tenth of a call's work
     try:
         _ENCODER.encode(params).encode()
