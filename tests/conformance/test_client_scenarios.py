@@ -1,6 +1,6 @@
 """The official conformance suite (npm: @modelcontextprotocol/conformance) examines a program that is made of Toolbay's library.
 
-Each scenario runs alone, in each version of the protocol that it is about: run all at once, the suite passes what crashed.
+Each scenario is a run of its own, in each version of the protocol that it is about: as one run, the suite passes what crashed.
 """
 
 from __future__ import annotations
@@ -12,18 +12,24 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Generator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
-from support.canaries import assert_clean
+from support.canaries import PARENT, assert_clean
 from support.servers import SERVERS
 
 SUITE = SERVERS / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 DRIVER = Path(__file__).with_name("driver.py")
 PATIENCE = 60
 """Seconds that the program may take for one scenario."""
+AT_ONCE = 2
+"""How many scenarios run side by side."""
 EXTENSION = ""
 """In the place of a version: of no version of the protocol, but of an extension to it."""
 DATED = ("2025-11-25", "2026-07-28")
@@ -96,12 +102,11 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
 """All that the suite has for clients, and in which versions."""
 
 NOT_YET: dict[str, str] = {
-    **dict.fromkeys((name for name in SCENARIOS if name.startswith("auth/")), "logins are being built"),
     "elicitation-sep1034-client-defaults": "a server cannot ask the person anything in the middle of a call (elicitation)",
     "sep-2322-client-request-state": "as above: the scenario goes on only after the person was asked",
-    "auth/client-credentials-jwt": "a program says who it is by a secret, not yet by a signed assertion (private_key_jwt)",
-    "auth/enterprise-managed-authorization": "no token is had by another one of the company's own identity provider (SEP-990)",
-    "auth/dpop": "tokens are bearer tokens, not bound to a key (SEP-1932)",
+    "auth/client-credentials-jwt": "a program says who it is by a secret, not by a signed assertion (private_key_jwt)",
+    "auth/enterprise-managed-authorization": "no token is had by way of a company's own identity provider (SEP-990)",
+    "auth/dpop": "tokens are bearer tokens, bound to no key (SEP-1932)",
     "auth/dpop-nonce": "as above",
     "auth/wif-jwt-bearer": "no token is had by the assertion of a workload's platform (SEP-1933)",
     "sep-2640-client-no-prefetch": "skills that servers offer are not used (SEP-2640)",
@@ -111,24 +116,39 @@ NOT_YET: dict[str, str] = {
 }
 """What Toolbay cannot do yet. It may only shrink: a scenario that is passed by now must go."""
 
-REFUSED = frozenset(
-    {
-        "auth/resource-mismatch",
-        "auth/scope-retry-limit",
-        "auth/iss-supported-missing",
-        "auth/iss-wrong-issuer",
-        "auth/iss-unexpected",
-        "auth/iss-normalized",
-        "auth/metadata-issuer-mismatch",
-    }
-)
-"""Where the right thing is not to go on: the suite then takes any end of the program for one."""
+REFUSED: dict[str, str] = {
+    "auth/resource-mismatch": "is about https://evil.example.com/mcp, not about",
+    "auth/scope-retry-limit": "3 logins were not enough: ",
+    **dict.fromkeys(
+        ("auth/iss-supported-missing", "auth/iss-wrong-issuer", "auth/iss-unexpected", "auth/iss-normalized"),
+        "does not say that it comes from localhost",
+    ),
+    "auth/metadata-issuer-mismatch": "says that it is https://attacker.example.com, so it is not used",
+}
+"""Where the right thing is not to go on, and why the program says that it did not: the suite takes any end of it for that."""
 
 pytestmark = pytest.mark.node
 
 
+Leg: TypeAlias = tuple[str, str]
+"""A scenario, in one version of the protocol."""
+SECRETS = re.compile(r"(test|cc)-token-?|test-(client-)?secret|pre-registered-secret|conformance-test-secret|test-auth-code")
+"""What the suite gives that nobody else may see."""
+
+
 class Unmet(AssertionError):
     """The program does not do what the scenario asks for."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a scenario went. `stdout` and `stderr` are the program's, `said` is the suite's."""
+
+    code: int
+    checks: list[dict[str, Any]]
+    stdout: str
+    stderr: str
+    said: str
 
 
 @cache
@@ -154,30 +174,49 @@ def legs() -> list[object]:
 
 
 def test_the_suite_has_the_scenarios_that_stand_here() -> None:
-    """CONF: another version of the suite brings its new scenarios into this list."""
+    """TRA-1: another version of the suite brings its new scenarios into this list."""
     listed = subprocess.run([node(), str(SUITE), "list", "--client"], capture_output=True, text=True, check=True, timeout=60).stdout
     known = {name: tuple(versions.split(",")) for name, versions in re.findall(r"^ +- (\S+) \[([^]]+)\]", listed, re.MULTILINE)}
     assert known == {name: tuple(version or "extension" for version in versions) for name, versions in SCENARIOS.items()}
     assert not NOT_YET.keys() - SCENARIOS.keys()
 
 
-@pytest.mark.parametrize(("scenario", "version"), legs())
-def test_scenario(scenario: str, version: str, tmp_path: Path) -> None:
-    """CONF: what the specification asks of a client, as its own suite sees it."""
-    asked = ["client", "--scenario", scenario, "--command", shlex.join([sys.executable, str(DRIVER)]), "-o", str(tmp_path / "out")]
+def examined(scenario: str, version: str, folder: Path) -> Run:
+    """Let the suite examine the program once."""
+    asked = ["client", "--scenario", scenario, "--command", shlex.join([sys.executable, str(DRIVER)]), "-o", str(folder / "out")]
     asked += ["--timeout", str(PATIENCE * 1000), *(["--spec-version", version] if version else [])]
-    environ = {**os.environ, "TOOLBAY_HOME": str(tmp_path / "home-of-the-program")}
+    environ = {**os.environ, "AWS_SECRET_ACCESS_KEY": PARENT, "TOOLBAY_HOME": str(folder / "home")}
     run = subprocess.run([node(), str(SUITE), *asked], capture_output=True, text=True, check=False, timeout=PATIENCE + 30, env=environ)
-    results = next((tmp_path / "out").rglob("checks.json"), None)
+    results = next((folder / "out").rglob("checks.json"), None)
     assert results is not None, run.stderr
-    said = {name: results.with_name(f"{name}.txt").read_text(encoding="utf-8") for name in ("stdout", "stderr")}
-    for name, text in said.items():
+    stdout, stderr = (results.with_name(f"{name}.txt").read_text(encoding="utf-8") for name in ("stdout", "stderr"))
+    return Run(run.returncode, json.loads(results.read_text(encoding="utf-8")), stdout, stderr, run.stderr)
+
+
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Mapping[Leg, Future[Run]]]:
+    """All that are asked for, some at a time: most of what one costs is two programs that start, one after the other."""
+    node()
+    found = [getattr(item, "callspec", None) for item in request.session.items if item.path == Path(__file__)]
+    chosen: list[Leg] = [(one.params["scenario"], one.params["version"]) for one in found if one is not None]
+    with ThreadPoolExecutor(max_workers=min(AT_ONCE, os.cpu_count() or 1)) as pool:
+        try:
+            yield {leg: pool.submit(examined, *leg, tmp_path_factory.mktemp("examined")) for leg in chosen}
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize(("scenario", "version"), legs())
+def test_scenario(scenario: str, version: str, runs: Mapping[Leg, Future[Run]]) -> None:
+    """TRA-1: what the specification asks of a client, as its own suite sees it."""
+    run = runs[scenario, version].result()
+    for name, text in (("stdout", run.stdout), ("stderr", run.stderr)):
         assert_clean(text, f"the program's {name}")
-        assert not re.search(r"test-token-|test-(client-)?secret|pre-registered-secret|conformance-test-secret", text), text
-    if run.returncode != 0:
-        raise Unmet(run.stderr)
-    if not any(check["status"] == "SUCCESS" for check in json.loads(results.read_text(encoding="utf-8"))):
-        raise Unmet(f"nothing was examined:\n{run.stderr}")
-    ended = (said["stdout"].splitlines() or [""])[-1]
-    if ended != ("refused" if scenario in REFUSED else "done"):
-        raise Unmet(f"the program ended with {ended!r}:\n{said['stderr']}\n{run.stderr}")
+        assert not SECRETS.search(text), text
+    if run.code != 0:
+        raise Unmet(run.said)
+    if not any(check["status"] == "SUCCESS" for check in run.checks):
+        raise Unmet(f"nothing was examined:\n{run.said}")
+    ended = (run.stdout.splitlines() or [""])[-1]
+    if ended != ("refused" if scenario in REFUSED else "done") or REFUSED.get(scenario, "") not in run.stderr:
+        raise Unmet(f"the program ended with {ended!r}:\n{run.stderr}\n{run.said}")
