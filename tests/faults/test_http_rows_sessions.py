@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from faults.harness import FAULTY, Allowance, Bay, case
-from faults.web import AT_ONCE, ERAS, LOOPBACK, PATIENCE, Era, Form, calls, suffer, timed, web
+from faults.web import AT_ONCE, CROWD, ERAS, LOOPBACK, PATIENCE, Era, Form, calls, many, suffer, timed, web
 from servers.raw_http import RawHttp, Step
 from servers.raw_sse import RawSse
 from support.processes import eventually
@@ -22,21 +22,6 @@ from toolbay.upstream import streamable
 pytestmark = pytest.mark.anyio
 
 BEARER = "Bearer first-token"
-CROWD = Allowance(latency=0.25, stall=0.4)
-"""Many connections are opened at once, with the server of them in this loop."""
-
-
-async def many(bay: Bay, count: int, tool: str) -> list[ToolResult]:
-    """The results of so many calls at once."""
-    results: list[ToolResult] = []
-
-    async def ask() -> None:
-        results.append(await bay.call(tool, {"text": "x"}))
-
-    async with anyio.create_task_group() as group:
-        for _ in range(count):
-            group.start_soon(ask)
-    return results
 
 
 @ERAS

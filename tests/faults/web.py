@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import anyio
 import pytest
 
 from faults import report
@@ -23,6 +24,8 @@ AT_ONCE = 1.0
 """Seconds: the contract says 50 ms; a loaded machine is slower, and every timeout here is longer."""
 PATIENCE = 5.0
 """Seconds of a call, where nothing should need them."""
+CROWD = Allowance(latency=0.25, stall=0.4)
+"""Many connections are opened at once, with the server of them in this loop."""
 Era = Literal["legacy", "modern"]
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
@@ -78,6 +81,19 @@ async def suffer(bay: Bay, server: RawHttp, forms: Mapping[str, Form], *, at_mos
         line = report.Row(row=bay.row, fault=f"{name} ({server.era})", outcome=str(result.outcome), seconds=took, told=result.text)
         report.rows.append(replace(line, broken=tuple(broken)))
     assert not wrong, "\n".join(wrong)
+
+
+async def many(bay: Bay, count: int, tool: str) -> list[ToolResult]:
+    """The results of so many calls at once."""
+    results: list[ToolResult] = []
+
+    async def ask() -> None:
+        results.append(await bay.call(tool, {"text": "x"}))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(count):
+            group.start_soon(ask)
+    return results
 
 
 def calls(server: RawHttp) -> int:
