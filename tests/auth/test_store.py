@@ -78,6 +78,14 @@ async def test_what_was_saved_is_there_until_it_is_removed(store: Store) -> None
     assert await store.load(OTHER) == a_login(access="canary-other")
 
 
+async def test_who_is_cancelled_has_saved(store: Store) -> None:
+    """H4: what an authorization server gave once it may not give twice."""
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await store.save(KEY, a_login())
+    assert await store.load(KEY) == a_login()
+
+
 async def test_files_are_for_their_owner_only_whatever_was_there_and_whatever_the_umask(tmp_path: Path, files: Files) -> None:
     """SEC: checklist, token storage: the folder 0700, the record and its lock 0600."""
     (tmp_path / "logins").mkdir(mode=0o777)

@@ -106,8 +106,7 @@ class Custody:
         """It counts from now on, and for others."""
         self.take(login)
         try:
-            with anyio.CancelScope(shield=True):
-                await self._store.save(self._key, login)
+            await self._store.save(self._key, login)
         except ConfigError as error:
             self._cannot_write(error)
         else:

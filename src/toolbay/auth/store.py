@@ -54,7 +54,10 @@ class Store(Protocol):
         ...
 
     async def save(self, key: str, login: Login) -> None:
-        """Keep it in the place of what was there, whatever that was. Raises ConfigError where that cannot be."""
+        """Keep it in the place of what was there, whatever that was; to the end, though who saves is cancelled.
+
+        Raises ConfigError where that cannot be.
+        """
         ...
 
     async def remove(self, key: str) -> bool:
