@@ -396,7 +396,9 @@ async def test_without_self_registration_it_is_said_what_to_do() -> None:
     async with scene() as here:
         here.oauth.registers = False
         person = Absent()
-        await here.fails(r"register a client .*`auth: \{clientId", person)
+        await here.fails(
+            r"which may lead back to http://127.0.0.1:(\d+)/callback, and set `auth: \{clientId: ..., callbackPort: \1\}`", person
+        )
         assert person.pages == []
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from toolbay._lenient import as_object, as_text
 from toolbay._text import line
@@ -48,7 +49,7 @@ async def client_for(
     if not authority.registration_endpoint:
         raise LoginFailed(
             f"the authorization server {trust.shown(authority.issuer)} gives nobody a client id by itself: "
-            "register a client there by hand, and set `auth: {clientId: ...}` on this server"
+            f"register a client there {_by_hand(redirect_uri)}"
         )
     return await _registered(web, authority, redirect_uri, scopes)
 
@@ -104,10 +105,10 @@ async def _registered(web: Web, authority: Authority, redirect_uri: str, scopes:
     given = answer.json if answer.status in (200, 201) else None
     client_id = as_text(as_object(given).get("client_id"))
     if given is None or not client_id:
-        raise _refused(authority, answer)
+        raise _refused(authority, answer, redirect_uri)
     if len(client_id) > LONGEST_ID or not client_id.isprintable():
         raise LoginFailed(
-            f"the authorization server {trust.shown(authority.issuer)} gave a client id that is none: register one by hand, {_BY_HAND}"
+            f"the authorization server {trust.shown(authority.issuer)} gave a client id that is none: register one {_by_hand(redirect_uri)}"
         )
     client = Client(id=client_id, issuer=authority.issuer, redirect_uri=redirect_uri, asked_for=True, scopes=may)
     return _with_what_was_given(client, given, authority, method)
@@ -123,17 +124,20 @@ def _with_what_was_given(client: Client, given: Mapping[str, Any], authority: Au
     if named not in _WITH_SECRET or not secret:
         raise LoginFailed(
             f"the authorization server {trust.shown(authority.issuer)} wants clients to say who they are in a way that is not supported"
-            f" ({line(named, 60)}): register a client by hand, {_BY_HAND}"
+            f" ({line(named, 60)}): register a client {_by_hand(client.redirect_uri)}"
         )
     return replace(client, secret=secret, method=_WITH_SECRET[named], ends_at=_end(given.get("client_secret_expires_at")))
 
 
-_BY_HAND = "and set `auth: {clientId: ...}` on this server"
+def _by_hand(redirect_uri: str) -> str:
+    """How a person gets an id: an address with a port that is the same each time, as most want it."""
+    port = urlsplit(redirect_uri).port
+    return f"by hand, which may lead back to {redirect_uri}, and set `auth: {{clientId: ..., callbackPort: {port}}}` on this server"
 
 
-def _refused(authority: Authority, answer: Answer) -> LoginFailed:
+def _refused(authority: Authority, answer: Answer, redirect_uri: str) -> LoginFailed:
     said = f": {answer.said}" if answer.said and answer.status >= 400 else ""
-    mend = "try again later" if answer.for_later else f"register a client there by hand, {_BY_HAND}"
+    mend = "try again later" if answer.for_later else f"register a client there {_by_hand(redirect_uri)}"
     text = f"the authorization server {trust.shown(authority.issuer)} gave no client id (HTTP {answer.status}); {mend}{said}"
     return LoginFailed(text, retriable=answer.for_later)
 
