@@ -120,6 +120,7 @@ class App:
         self._recollections: Recollections | None = None
         if engine is official:  # servers of another engine are more than their configuration tells
             self._recollections = Recollections(Folder(data / "listings", environ=self._environ), offers=options.get("warm", True))
+            self.logins.on_other = self._recollections.forget
         self.fleet = Fleet(
             self.registry,
             events=self.events,
@@ -241,9 +242,7 @@ class App:
     async def login(self, server: str, person: Person, *, patience: float = 300.0) -> LoginStatus:
         """Log in to a server: `person` is led to its page and has `patience` seconds. A server that waits for it is asked at once.
 
-        Raises:
-            ConfigError: it is not there, is none that one logs in to, or the login cannot be kept.
-            LoginFailed, BlockedAddress: as `toolbay.auth.flow.logged_in`.
+        Raises ConfigError where it is no server that one logs in to; LoginFailed, BlockedAddress as `toolbay.auth.flow.logged_in`.
         """
         await self.logins.login(server, config := _usable_entry(self.config, server), person, patience=patience)
         self.fleet.authorized(server)

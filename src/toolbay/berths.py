@@ -126,9 +126,9 @@ class Berths:
         return {name: connection.config for name, connection in every if connection.state in (State.NEEDS_AUTH, State.FAILED)}
 
     def authorized(self, name: str) -> None:
-        """There is another login for this server: it is asked again at once, if it is down."""
+        """There is another login for this server: it is asked again at once, if it is down, and for its lists, if it is up."""
         for connection in self._all_of(name):
-            connection.start(Happening.AUTHORIZED if connection.state is State.NEEDS_AUTH else Happening.START)
+            connection.start(Happening.AUTHORIZED if connection.state in (State.NEEDS_AUTH, State.READY) else Happening.START)
 
     def _newest(self, name: str) -> Connection:
         return self._coming.get(name) or self.serving[name]

@@ -6,7 +6,8 @@ and each call waits for its server and is checked again against what it lists th
 How long it counts. A server that speaks 2026-07-28 says how long its lists are fresh (`ttlMs`, specification of that
 revision, server/utilities/caching): after that, and so at once where it says 0, they are not used. Of the others the
 specification leaves it to the client: 30 days. `cacheScope` asks that what is "private" is used for the same authorisation
-only; here everything is, since all that a connection is made with, its credentials too, is part of what it is found by.
+only; here everything is, since all that a connection is made with, its credentials too, is part of what it is found by,
+and another login, or the end of one, is a reason to forget.
 """
 
 from __future__ import annotations
@@ -273,6 +274,10 @@ class Recollections:
         """To be called when they were waited for in vain. Quick, as `note`."""
         for connection in connections:
             self._do(connection.name, partial(self._folder.miss, connection.config))
+
+    def forget(self, server: str, config: ServerConfig) -> None:
+        """To be called when it may be somebody else who is told what the server lists. Quick, as `note`."""
+        self._do(server, partial(self._folder.forget, config))
 
     def note(self, connection: Connection) -> None:
         """To be called when its listing or its state has changed: what it listed itself is kept; a server that is not to be had

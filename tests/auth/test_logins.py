@@ -58,6 +58,11 @@ class Bay:
     def states(self) -> list[str]:
         return [event.state for event in self.heard if isinstance(event, ServerChanged)]
 
+    @property
+    def remembered(self) -> int:
+        """Servers whose lists are kept for the next run."""
+        return len(list((self.folder / "data" / "listings").glob("*.json")))
+
     async def reaches(self, state: str) -> None:
         await eventually(lambda: self.app.servers["s"].state == state, f"{state}, not {self.app.servers['s']}", 15)
 
@@ -189,6 +194,31 @@ async def test_a_logout_takes_the_login_back_and_forgets_it(tmp_path: Path) -> N
         await made.reaches("needs_auth")
         assert await made.app.logins.standing("s", made.config) == LoginStatus(logged_in=False)
         assert await made.app.logout("s"), "there is nothing that could be taken back"
+
+
+async def test_after_another_login_a_server_that_is_up_is_asked_for_its_lists(tmp_path: Path) -> None:
+    """L2: it may list more to who may do more; its session, and what runs on it, goes on."""
+    async with protected() as (_, server), bay(tmp_path, server) as made:
+        await made.app.login("s", Agreeing())
+        await made.app.ready("s")
+        server.steps["further"] = [Step()]
+        await made.app.login("s", Agreeing())
+        await eventually(lambda: "mcp_s_further" in made.app.registry.tools, "the tool")
+        assert (server.sessions, made.states[-1]) == (1, "ready")
+
+
+async def test_what_a_server_lists_to_one_person_is_not_remembered_for_another(tmp_path: Path) -> None:
+    """LIF-6: neither another login nor the end of one lets the next run begin with what was listed before."""
+    async with protected() as (_, server):
+        for end in ("login", "logout"):
+            async with bay(tmp_path, server) as made:
+                if made.app.servers["s"].state == "needs_auth":
+                    await made.app.login("s", Agreeing())
+                    await made.app.ready("s")
+                await eventually(lambda: made.remembered == 1, "what it lists being kept")
+                await (made.app.login("s", Agreeing()) if end == "login" else made.app.logout("s"))
+                await eventually(lambda: made.remembered == 0, "it being forgotten")
+            assert made.remembered == 0
 
 
 async def test_a_logout_forgets_what_cannot_be_taken_back(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ class Logins:
         self._store = store
         self._now = now
         self.secrets = secrets or Secrets()
+        self.on_other: Callable[[str, ServerConfig], None] = lambda _name, _config: None
+        """Called when it may be another person who is logged in to a server from now on, or nobody; must be quick."""
         self._known: dict[str, _Known] = {}
         self._group: anyio.abc.TaskGroup | None = None
 
@@ -141,6 +143,7 @@ class Logins:
             # An authorization server may say back what it was told.
             raise LoginFailed(self.secrets.mask(str(failed)), retriable=failed.retriable) from None
         self.secrets.add_passing(place, login.secrets)
+        self.on_other(name, config)
         return login
 
     async def logout(self, name: str, config: ServerConfig) -> bool:
@@ -157,6 +160,7 @@ class Logins:
             login = await self._kept(place)
             revoked = login is None or await _revoked(login, config)
             await self._store.remove(place)
+        self.on_other(name, config)
         return revoked
 
     async def standing(self, name: str, config: ServerConfig) -> LoginStatus:

@@ -76,9 +76,7 @@ class Connection:
         self.diagnostics = Diagnostics()
         self.seconds = 0.0
         """How long the last start took."""
-        self._events = events
-        self._open_engine = open_engine
-        self._environ = environ
+        self._events, self._open_engine, self._environ = events, open_engine, environ
         self.safe = safe
         """Text without the secrets that there are at that moment."""
         self._engine: Engine | None = None
@@ -100,9 +98,11 @@ class Connection:
             self._opening.cancel()  # a server that hangs in its handshake is not waited for
 
     def start(self, why: Happening = Happening.START) -> None:
-        """Ask for an attempt at once where the last one failed, with a clean record (`Standing.ask`). Nothing happens in other states."""
+        """Ask for an attempt at once where the last one failed, with a clean record (`Standing.ask`). A server that is up goes on."""
         if self.standing.ask(why):
             self._again.set()
+        elif why is Happening.AUTHORIZED:
+            self._refresh.announce()  # it may list other things to somebody else
 
     @property
     def state(self) -> State:
