@@ -335,6 +335,21 @@ async def test_logging_out_ends_the_login_there_and_here(scene: Scene, configure
     assert "(there was no login with notes)" in done.stderr
 
 
+@pytest.mark.parametrize("words", [("logout", "notes"), ("login", "notes", "--scopes", "read")])
+async def test_what_was_listed_to_one_person_is_no_beginning_for_another(
+    scene: Scene, configure: Configure, words: tuple[str, ...]
+) -> None:
+    """LIF-6: after a logout or another login the next program waits for the server's own lists."""
+    configure(notes=scene.entry())
+    listings = scene.folder / "home" / "data" / "listings"
+    await scene.run("login", "notes", **scene.browser())
+    assert (await scene.run("tools")).returncode == 0
+    assert len(list(listings.glob("*.json"))) == 1
+    done = await scene.run(*words, **scene.browser())
+    assert done.returncode == 0, done.stderr
+    assert list(listings.glob("*.json")) == []
+
+
 async def test_a_login_that_could_not_be_taken_back_is_forgotten_and_that_is_said(scene: Scene, configure: Configure) -> None:
     """OAuth: an authorization server that is down, or has no address for it."""
     configure(notes=scene.entry())

@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -17,7 +17,7 @@ from toolbay._text import duration
 from toolbay.cli.invocation import DONE, FAILED, USAGE, CommandFailed, Invocation, invocation, sentence
 from toolbay.cli.servers import known_server
 from toolbay.cli.terminal import DIM, GREEN, YELLOW, one_line
-from toolbay.errors import BlockedAddress, LoginFailed, ToolbayError
+from toolbay.errors import BlockedAddress, ConfigError, LoginFailed, ToolbayError
 
 if TYPE_CHECKING:
     from toolbay.auth.flow import Page
@@ -53,12 +53,14 @@ def login(  # noqa: PLR0917  (typer's form: one parameter an option)
 async def _login(invoked: Invocation, name: str, person: _AtTerminal, *, scopes: list[str], patience: float, as_json: bool) -> int:
     terminal = invoked.terminal
     config = _config(invoked)
-    server = _asking_for(scopes, _entry(config, known_server(config, name)))
+    entry = _entry(config, known_server(config, name))
+    server = _asking_for(scopes, entry)
     logins = _logins(config)
     if server.auth is not None and server.auth.type == "client_credentials":
         terminal.say("(nobody is asked: `auth.type` is client_credentials, so the program logs in by itself)", DIM)
     with _masked(logins):
         await logins.login(name, server, person, patience=patience)
+    _forget_lists(entry)
     status = await logins.standing(name, server)
     if as_json:
         terminal.json(_described(name, status))
@@ -138,6 +140,7 @@ async def _logout(invoked: Invocation, name: str, *, as_json: bool) -> int:
 async def _ended(logins: Logins, name: str, server: ServerConfig) -> dict[str, Any]:
     before = await logins.standing(name, server)
     revoked = await logins.logout(name, server)
+    _forget_lists(server)
     there = before.logged_in or bool(before.ended)
     return {"name": name, "was_logged_in": there, "revoked": revoked if there else None, "issuer": before.issuer}
 
@@ -173,6 +176,15 @@ def _entry(config: Config, name: str) -> ServerConfig:
     if isinstance(server, InvalidServer):
         raise CommandFailed(server.reason)
     return server
+
+
+def _forget_lists(server: ServerConfig) -> None:
+    """What the server listed to who was logged in before is no beginning for who is now."""
+    from toolbay.config import data_home  # noqa: PLC0415
+    from toolbay.recollections import Folder  # noqa: PLC0415
+
+    with suppress(OSError, ConfigError):  # then it is offered until the server is up, as after any change at its side
+        Folder(data_home(os.environ) / "listings").forget(server)
 
 
 def _asking_for(scopes: list[str], server: ServerConfig) -> ServerConfig:
