@@ -37,6 +37,7 @@ from toolbay.errors import (
     ToolbayError,
 )
 from toolbay.types import Json, Progress
+from toolbay.upstream.deadlines import Deadlines
 from toolbay.upstream.engine import AT_ONCE, Budget, Opening, ServerInfo
 from toolbay.upstream.floods import Flood
 from toolbay.upstream.greeting import Greeting, said
@@ -72,6 +73,7 @@ class Session:
         self._line = line
         self._info = ServerInfo()
         self._progress: dict[int, Callable[[Progress], None]] = {}
+        self._deadlines = Deadlines()
         self._roots = [{"uri": Path(root).expanduser().resolve().as_uri(), "name": Path(root).name} for root in opening.config.roots]
         self._stamps = Stamps(opening, self._capabilities())
 
@@ -138,12 +140,13 @@ class Session:
         entry = self._ledger.open()
         options["request_id"] = entry.id
         started = clock()
-        scope = anyio.CancelScope(deadline=started + budget.first)
+        scope = anyio.CancelScope()
+        self._deadlines.put(entry.id, started + budget.first, scope.cancel)
 
         def written() -> None:
             now = clock()
             if now - started > AT_ONCE:
-                scope.deadline = min(now + budget.first, started + budget.ceiling)
+                self._deadlines.put(entry.id, min(now + budget.first, started + budget.ceiling), scope.cancel)
             if on_sent is not None:
                 on_sent()
 
@@ -152,7 +155,7 @@ class Session:
         def progressed(progress: Progress) -> None:
             nonlocal flood
             now = clock()
-            scope.deadline = min(now + budget.timeout, started + budget.ceiling)
+            self._deadlines.put(entry.id, min(now + budget.timeout, started + budget.ceiling), scope.cancel)
             if on_progress is None:
                 return
             flood = flood or Flood(PROGRESS_BURST, PROGRESS_PER_SECOND)
@@ -173,6 +176,7 @@ class Session:
         finally:
             self._ledger.close(entry)
             self._progress.pop(entry.id, None)
+            self._deadlines.drop(entry.id)
         # Only the scope's own cancellation gets here: a deadline, or a fault that was noted while no answer could come.
         if entry.fault is not None:
             raise self._told(entry.fault, entry)
