@@ -15,7 +15,6 @@ from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
-from uuid import uuid4
 
 import anyio
 
@@ -237,7 +236,7 @@ class App:
         `by_hand` says that a person chose this very call: then nobody is asked for approval. A loop of your own that calls
         for a model leaves it False.
         """
-        return await self.registry.call(name, arguments, CallContext(call_id=uuid4().hex, on_progress=on_progress, by_hand=by_hand))
+        return await self.registry.call(name, arguments, CallContext(call_id=os.urandom(16).hex(), on_progress=on_progress, by_hand=by_hand))
 
     async def login(self, server: str, person: Person, *, patience: float = 300.0) -> LoginStatus:
         """Log in to a server: `person` is led to its page and has `patience` seconds. A server that waits for it is asked at once.
