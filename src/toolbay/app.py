@@ -236,7 +236,9 @@ class App:
         `by_hand` says that a person chose this very call: then nobody is asked for approval. A loop of your own that calls
         for a model leaves it False.
         """
-        return await self.registry.call(name, arguments, CallContext(call_id=os.urandom(16).hex(), on_progress=on_progress, by_hand=by_hand))
+        return await self.registry.call(
+            name, arguments, CallContext(call_id=os.urandom(16).hex(), on_progress=on_progress, by_hand=by_hand)
+        )
 
     async def login(self, server: str, person: Person, *, patience: float = 300.0) -> LoginStatus:
         """Log in to a server: `person` is led to its page and has `patience` seconds. A server that waits for it is asked at once.
