@@ -12,6 +12,8 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp_types import jsonrpc_message_adapter
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from servers.raw_http import RawHttp, Step
@@ -19,7 +21,7 @@ from servers.raw_sse import RawSse
 from support.connections import linked, raw
 from toolbay import App, parse
 from toolbay.errors import BadCall
-from toolbay.upstream.messages import DEEPEST, LONGEST_NUMBER, MENDED_AT_MOST, mended, message
+from toolbay.upstream.messages import DEEPEST, LONGEST_NUMBER, MENDED_AT_MOST, as_message, mended, message
 
 pytestmark = pytest.mark.anyio
 
@@ -52,6 +54,25 @@ def test_what_the_parser_takes_is_mended_to_itself(value: Any, escaped: bool) ->
     """SCH-3: nothing is touched but what is in the way."""
     data = json.dumps([value], ensure_ascii=escaped).encode()
     assert mended(data) == from_json(data)
+
+
+members = st.dictionaries(st.sampled_from(["jsonrpc", "id", "method", "params", "result", "error", "x"]), values)
+near = st.builds(
+    lambda some, more: {"jsonrpc": "2.0", "id": 1, **some, **more},
+    st.sampled_from([{}, {"result": {}}, {"error": {"code": 1, "message": "m"}}, {"method": "m"}]),
+    members,
+)
+
+
+@given(near | values)
+def test_a_short_look_at_an_answer_finds_what_a_look_at_all_kinds_finds(value: Any) -> None:
+    """SCH-3: whatever else a server puts into it."""
+    try:
+        of_all = jsonrpc_message_adapter.validate_python(value, by_name=False)
+    except ValidationError:
+        of_all = None
+    assert as_message(value) == of_all
+    assert type(as_message(value)) is type(of_all)
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,13 @@ class Lines:
         Raises:
             LineTooLong: the unfinished line passed the limit.
         """
-        if b"\n" not in chunk:
+        end = chunk.find(b"\n")
+        if end < 0:
             self._keep(chunk)
             return []
+        if not self._pieces and end == len(chunk) - 1 <= self._limit:  # as almost all are: one answer, read as it was written
+            line = chunk[:end].removesuffix(b"\r")
+            return [line] if line.strip() else []
         first, *rest = chunk.split(b"\n")
         self._keep(first)
         lines = [b"".join(self._pieces), *rest[:-1]]

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, Final
 
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
@@ -65,7 +65,11 @@ def meant_for(text: bytes | str) -> object:
 
 def as_message(value: Any) -> Any:
     """The JSON-RPC message that a JSON value is; None where it is none."""
+    # What it can be by its names alone: that takes half the time of a look at all kinds.
+    answers = isinstance(value, dict) and "result" in value and "method" not in value and "error" not in value
     try:
+        if answers:
+            return JSONRPCResponse.model_validate(value, by_name=False)
         return jsonrpc_message_adapter.validate_python(value, by_name=False)
     except ValidationError:
         return None
