@@ -162,6 +162,7 @@ async def test_what_is_no_request_is_an_error_to_its_sender_alone(bytes_: bytes)
 
 async def test_silent_clients_hold_up_nobody_and_leave_when_their_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """OAuth: browsers connect in advance, and other programs do as they like; more than are borne make room for newer ones."""
+    monkeypatch.setattr(module, "PATIENCE", 1e6)
     async with expecting() as (callback, port), AsyncExitStack() as stack:
         silent = [await stack.enter_async_context(await anyio.connect_tcp(HOST, port)) for _ in range(MOST + 20)]
         await silent[-1].send(b"GET /callback?code=")
