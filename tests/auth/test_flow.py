@@ -169,10 +169,10 @@ async def test_a_person_who_brings_no_address_may_still_have_a_browser_here() ->
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (lambda address: "?", "not the address that the browser ended at, which begins with http://127.0.0.1:"),
-        (lambda address: "https://as.example/authorize?client_id=a&state=b", "not the address"),
-        (lambda address: address.partition("?")[0], "not the address"),
-        (lambda address: address + "&code=canary-second", "not the address"),
+        (lambda address: "?", "not where the browser ended, which is http://127.0.0.1:"),
+        (lambda address: "https://as.example/authorize?client_id=a&state=b", "not where the browser ended"),
+        (lambda address: address.partition("?")[0], "not where the browser ended"),
+        (lambda address: address + "&code=canary-second", "not where the browser ended"),
         (lambda address: address.replace("state=", "state=x"), "belongs to another login"),
         (lambda address: address.replace("state=", "other="), "belongs to another login"),
     ],

@@ -141,7 +141,7 @@ async def test_over_ssh_the_address_is_pasted_at_the_terminal(scene: Scene, conf
     address = await scene.oauth.approve(page.group())
     terminal.type("\r")
     terminal.type("https://as.example/somewhere\r")
-    await expected(terminal, "! that is not the address that the browser ended at, which begins with http://127.0.0.1:")
+    await expected(terminal, "! that is not where the browser ended, which is http://127.0.0.1:")
     terminal.type(f"{address.replace('state=', 'state=x')}\r")
     await expected(terminal, "! that address belongs to another login")
     terminal.type(f"\x1b[200~{address}\x1b[201~")
@@ -211,7 +211,7 @@ async def test_without_a_terminal_the_address_is_read_from_stdin_where_there_is_
     finally:
         process.kill()
     assert process.returncode == 0, errors
-    assert "! that is not the address" in errors
+    assert "! that is not where the browser ended" in errors
     assert "✓ logged in to notes" in assert_clean(out + errors, "what login said")
 
 

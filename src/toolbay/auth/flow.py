@@ -64,7 +64,7 @@ class Page:
         """Why `address` is not the one that the browser ended at, as a sentence's beginning; empty where it is."""
         found = _fields_of(address)
         if found is None or not ("code" in found or "error" in found):
-            return f"that is not the address that the browser ended at, which begins with {self.redirect_uri}?"
+            return f"that is not where the browser ended, which is {self.redirect_uri}?..."
         if not same(found.get("state", ""), self.state):
             return "that address belongs to another login: go on with the page that was opened last"
         return ""
