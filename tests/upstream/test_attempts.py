@@ -42,7 +42,7 @@ class Script:
         await anyio.sleep(self.wait)
 
     async def run(self, budget: Budget, repeat: Repeat = Repeat.ALL) -> Json:
-        return await at_most_once(self.ready, self.send, self.left, budget=budget, repeat=repeat)
+        return await at_most_once(self.ready, self.send, self.left, budget=budget, began=anyio.current_time(), repeat=repeat)
 
 
 async def test_all_attempts_and_waits_share_one_deadline() -> None:

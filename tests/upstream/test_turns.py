@@ -19,9 +19,12 @@ pytestmark = pytest.mark.anyio
 
 
 async def hold(turns: Turns, end: anyio.Event, taken: list[int], number: int, *, at_once: int = 1, in_line: int = 100) -> None:
-    async with turns.one(at_once=at_once, in_line=in_line, deadline=anyio.current_time() + 60):
+    await turns.take(at_once, in_line, anyio.current_time() + 60)
+    try:
         taken.append(number)
         await end.wait()
+    finally:
+        turns.leave(at_once)
 
 
 async def test_turns_come_in_the_order_of_asking() -> None:
@@ -87,8 +90,7 @@ async def test_a_turn_that_does_not_come_in_time_is_a_timeout_of_what_was_not_se
         group.start_soon(hold, turns, end, [], 0)
         await anyio.wait_all_tasks_blocked()
         with pytest.raises(CallTimeout, match="files was busy with 1 other calls") as caught:
-            async with turns.one(at_once=1, in_line=5, deadline=anyio.current_time() + 0.05):
-                pytest.fail("it had no turn")
+            await turns.take(1, 5, anyio.current_time() + 0.05)
         assert outcome_of(caught.value) is Outcome.NOT_EXECUTED
         assert turns.waiting == 0
         end.set()

@@ -34,25 +34,25 @@ async def at_most_once(
     left: Callable[[Engine], Awaitable[None]],
     *,
     budget: Budget,
+    began: float,
     repeat: Repeat,
 ) -> Json:
     """The result of `send` over the engine that `ready` gives until a deadline; after a lost one, `left` waits for the next.
 
-    Whoever waited for the server, or lost an attempt, gets what is left of the budget's `timeout`; progress may still lead
-    a running attempt up to its ceiling.
+    The budget runs since `began`. Whoever waited for the server, or lost an attempt, gets what is left of its `timeout`;
+    progress may still lead a running attempt up to its ceiling.
 
     Raises:
         Whatever `ready` and `send` raise. Where an earlier attempt may have been carried out and the last one was not, it is
         the earlier one's error, for that is what a caller must know.
     """
-    started = clock()
-    deadline = started + budget.first
+    deadline = began + budget.first
     may_have_run: ToolbayError | None = None
     for attempt in range(1, ATTEMPTS + 1):
         engine: Engine | None = None
         try:
             engine = await ready(deadline)
-            return await send(engine, budget.after(clock() - started))
+            return await send(engine, budget.after(clock() - began))
         except ToolbayError as error:
             if outcome_of(error) is not Outcome.NOT_EXECUTED:
                 may_have_run = error

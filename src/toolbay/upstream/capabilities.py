@@ -208,7 +208,7 @@ class ToolInvocation:
         self._budget = budget
         self._name: str = item["name"]
         self._key = Key(connection.name, Kind.TOOL, self._name)
-        self._repeat: tuple[ServerConfig, Repeat] | None = None
+        self._terms: tuple[ServerConfig, Repeat, Budget] | None = None
         promised = item.get("outputSchema")
         self._output_schema: Json | None = cast("Json", promised) if isinstance(promised, dict) else None
         self._promises_much = heavy(self._output_schema, _LIGHT_SCHEMA)
@@ -216,18 +216,15 @@ class ToolInvocation:
         self.hints = _hints(as_object(item.get("annotations")))
 
     async def __call__(self, given: Json, context: CallContext) -> ToolResult:
-        config = self._connection.config
-        seconds = config.tool_timeouts.get(self._name, config.tool_timeout)
-        if self._repeat is None or self._repeat[0] is not config:
-            self._repeat = (config, repeat_of(config, self._key, self.hints))
+        _, repeat, budget = self._as_configured()
         params: Json = {"name": self._name, "arguments": given, "_meta": {IDEMPOTENCY_KEY: f"{_RUN}-{next(_CALLS)}"}}
         try:
             result = await self._connection.request(
                 "tools/call",
                 params,
-                budget=Budget(timeout=seconds, ceiling=max(config.max_timeout, seconds)),
+                budget=budget,
                 admit=partial(self._admit, params),
-                repeat=self._repeat[1],
+                repeat=repeat,
                 on_progress=context.on_progress,
                 on_sent=context.on_sent,
             )
@@ -236,6 +233,15 @@ class ToolInvocation:
         much = self._promises_much or heavy(result)
         rendered = await aside(self._rendered, result) if much else self._rendered(result)
         return await render.settle(rendered, self._store, budget=self._budget, safe=self._connection.safe)
+
+    def _as_configured(self) -> tuple[ServerConfig, Repeat, Budget]:
+        """How far it may be repeated and how long it may take, worked out once for a configuration."""
+        config = self._connection.config
+        if self._terms is None or self._terms[0] is not config:
+            seconds = config.tool_timeouts.get(self._name, config.tool_timeout)
+            budget = Budget(timeout=seconds, ceiling=max(config.max_timeout, seconds))
+            self._terms = (config, repeat_of(config, self._key, self.hints), budget)
+        return self._terms
 
     def _admit(self, params: Json) -> None:
         """Before each attempt: what a trusted server said of the tool may be why nobody was asked, or why it is repeated. It must hold.

@@ -161,9 +161,12 @@ class Connection:
                 self._refresh.deny(denied, engine)
                 raise
 
-        began = clock()
-        async with self.turns.one(at_once=self.config.max_concurrent, in_line=self.config.max_queued, deadline=began + budget.first):
-            return await at_most_once(ready, send, self._left, budget=budget.after(clock() - began), repeat=repeat)
+        turns, at_once, began = self.turns, self.config.max_concurrent, clock()
+        await turns.take(at_once, self.config.max_queued, began + budget.first)
+        try:
+            return await at_most_once(ready, send, self._left, budget=budget, began=began, repeat=repeat)
+        finally:
+            turns.leave(at_once)
 
     async def _ready(self, deadline: float) -> Engine:
         if self.state is State.READY and self._engine is not None and not self._engine.died.is_set():

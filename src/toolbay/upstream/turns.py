@@ -5,8 +5,6 @@ Whoever waits loses nothing but time of their own: a turn that comes too late, o
 
 from __future__ import annotations
 
-from types import TracebackType
-
 import anyio
 
 from toolbay._aio import clock
@@ -29,17 +27,13 @@ class Turns:
     def waiting(self) -> int:
         return len(self._line)
 
-    def one(self, *, at_once: int, in_line: int, deadline: float) -> Turn:
-        """A turn for the length of the block: now if fewer than `at_once` have one and nobody waits, else in line.
+    async def take(self, at_once: int, in_line: int, deadline: float) -> None:
+        """A turn: now if fewer than `at_once` have one and nobody waits, else in line. Whoever has it gives it back with `leave`.
 
         Raises:
             Crowded: there are `in_line` others in line.
             CallTimeout: no turn came before `deadline`.
         """
-        return Turn(self, at_once, in_line, deadline)
-
-    async def take(self, at_once: int, in_line: int, deadline: float) -> None:
-        """See `one`; to be given back with `leave`."""
         if self.under_way < at_once and not self._line:
             self.under_way += 1
         elif len(self._line) < in_line:
@@ -88,21 +82,3 @@ class Turns:
             if self._idle.is_set():
                 self._idle = anyio.Event()
             await self._idle.wait()
-
-
-class Turn:
-    """An async context manager, made by `Turns.one`: written out, since every call passes through it."""
-
-    __slots__ = ("_at_once", "_deadline", "_in_line", "_turns")
-
-    def __init__(self, turns: Turns, at_once: int, in_line: int, deadline: float) -> None:
-        self._turns = turns
-        self._at_once = at_once
-        self._in_line = in_line
-        self._deadline = deadline
-
-    async def __aenter__(self) -> None:
-        await self._turns.take(self._at_once, self._in_line, self._deadline)
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._turns.leave(self._at_once)
