@@ -11,7 +11,9 @@ import anyio.lowlevel
 import pytest
 
 from toolbay import App, ConfigError, Model, ModelRequest, Reply, TextDelta, Tool, ToolbayError, ToolResult, parse
+from toolbay._redact import Secrets
 from toolbay.agent.chosen import ChosenModel
+from toolbay.events import Event
 from toolbay.testing import FakeModel, MemoryServer, in_memory
 from toolbay.types import CallContext, Interceptor, Invocation, Json, Next
 
@@ -62,7 +64,7 @@ class Unclosable:
     async def aclose(self) -> None:
         if self._hangs:
             await anyio.sleep_forever()
-        raise RuntimeError("close failed")
+        raise RuntimeError("close failed with canary-model")
 
 
 class Choosing(ChosenModel):
@@ -85,11 +87,11 @@ class AppOf(App):
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-async def test_a_model_that_cannot_be_closed_keeps_no_server_open(hangs: bool, tmp_path: Path) -> None:
-    """LIF-1: every server is closed, whatever the model does; a model that hangs is left after two seconds."""
+async def test_a_model_that_cannot_be_closed_keeps_no_server_open(hangs: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """LIF-1, OBS-2: every server is closed, whatever the model does; a model that hangs is left after two seconds."""
     config = parse({"mcpServers": {"s": {"command": "x"}}})
     app = AppOf(config, open_engine=in_memory({"s": MemoryServer()}), environ={"TOOLBAY_HOME": str(tmp_path)})
-    choosing = Choosing("", environ={})
+    choosing = Choosing("", environ={}, safe=Secrets({"canary-model"}).mask)
     choosing.chosen = Unclosable(hangs=hangs)
     app.choose(choosing)
     with anyio.fail_after(20):
@@ -97,6 +99,25 @@ async def test_a_model_that_cannot_be_closed_keeps_no_server_open(hangs: bool, t
             await app.settle(None)
             assert (await app.ask("hi")).text == "Hello."
     assert app.servers["s"].state == "closed"
+    said = next(record for record in caplog.records if record.name == "toolbay.app")
+    assert said.getMessage().endswith("was not closed within 2 s" if hangs else "RuntimeError: close failed with ***")
+    assert said.exc_info is None
+
+
+async def test_what_listens_to_an_app_and_fails_is_logged_without_its_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """SEC, OBS-2: those of its configuration, as everywhere."""
+    config = parse({"mcpServers": {"s": {"command": "x", "env": {"API_TOKEN": "canary-configured"}}}})
+    app = App(config, open_engine=in_memory({"s": MemoryServer()}), environ={"TOOLBAY_HOME": str(tmp_path)})
+
+    def fails(event: Event) -> None:
+        raise ValueError(f"{type(event).__name__} with canary-configured")
+
+    with anyio.fail_after(20), app.events.listen(fails):
+        async with app:
+            await app.settle(None)
+    said = "".join(record.getMessage() for record in caplog.records if record.name == "toolbay.events")
+    assert "ValueError: ServerChanged with ***" in said
+    assert "canary-configured" not in said
 
 
 async def test_an_app_runs_once(tmp_path: Path) -> None:

@@ -255,10 +255,15 @@ async def test_the_tools_of_a_server_that_is_brought_back_stay(tmp_path: Path) -
 
 
 async def test_a_listing_of_which_nothing_can_be_made_costs_its_own_server_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """SCH-3, TRA-2: an item that nobody foresaw; the others' tools are there, and it is said."""
+    """SCH-3, TRA-2, OBS-2: an item that nobody foresaw; the others' tools are there, and it is said, and logged without secrets."""
+
+    class Unforeseen:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(f"no {name} beside canary-listed")
+
     events = Events()
-    bad, good = (Connection(name, conf(), events=events) for name in ("bad", "good"))
-    bad.listing = Listing(tools=cast("Any", (None,)))
+    bad, good = (Connection(name, conf(), events=events, safe=Secrets({"canary-listed"}).mask) for name in ("bad", "good"))
+    bad.listing = Listing(tools=cast("Any", (Unforeseen(),)))
     good.listing = Listing(tools=({"name": "echo", "inputSchema": {}},))
     assembly = Assembly(Artifacts(tmp_path, max_bytes=1, max_files=1, max_age_days=1))
     everything = Verdicts(everything=True)
@@ -266,7 +271,9 @@ async def test_a_listing_of_which_nothing_can_be_made_costs_its_own_server_only(
     assert [tool.name for tool in tools] == ["mcp_good_echo"]
     assert [notice.server for notice in news] == ["bad"]
     said = list(caplog.records)
-    assert "the offers of bad could not be made" in caplog.text
+    assert "the offers of bad could not be made\nTraceback" in caplog.text
+    assert said[-1].getMessage().endswith("RuntimeError: no get beside ***")
+    assert "canary-listed" not in "".join(str(record.exc_info) + record.getMessage() for record in said)
     assert assembly.tools({"bad": bad, "good": good}, {"bad": everything, "good": everything}) == (tools, [])
     assert caplog.records == said, "once"
 

@@ -11,15 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support import servers
+from support.processes import eventually
 from toolbay import recollections
-from toolbay._redact import mask
-from toolbay.config.models import ServerConfig
-from toolbay.recollections import MAX_AGE, MAX_BYTES, MAX_FILES, Folder, Recollection
+from toolbay._redact import Secrets, mask
+from toolbay.config.models import LoginConfig, ServerConfig
+from toolbay.recollections import MAX_AGE, MAX_BYTES, MAX_FILES, Folder, Recollection, Recollections
 from toolbay.reconcile import TOOLS
 from toolbay.upstream.engine import ServerInfo, fresh_for
 from toolbay.upstream.listing import Listing
@@ -78,7 +80,7 @@ def test_what_a_server_listed_is_there_again_as_it_was(folder: Folder, clock: Cl
         HTTP,
         HTTP.model_copy(update={"headers": {"Authorization": "canary-other"}}),
         HTTP.model_copy(update={"url": "https://example.org/mcp?key=1"}),
-        HTTP.model_copy(update={"auth": {"user": "bob"}}),
+        HTTP.model_copy(update={"auth": LoginConfig(client_id="bob")}),
     ],
 )
 def test_another_connection_is_another_server(folder: Folder, other: ServerConfig) -> None:
@@ -344,6 +346,29 @@ def test_a_server_that_was_waited_for_in_vain_is_known_for_a_day_or_until_it_com
     folder.miss(HTTP)
     folder.forget(HTTP)
     assert not folder.missed(HTTP)
+
+
+class Broken(Folder):
+    """A folder in which nobody foresaw what happens."""
+
+    def forget(self, config: ServerConfig) -> None:
+        raise ZeroDivisionError(f"for {config.url} with canary-kept")
+
+
+@pytest.mark.anyio
+async def test_what_nobody_foresaw_while_keeping_is_logged_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """LIF-6, OBS-2: with its traceback; what comes after it is kept."""
+    kept = Recollections(Broken(tmp_path, environ={}), safe=Secrets({"canary-kept"}).mask)
+    with anyio.fail_after(20):
+        async with kept:
+            kept.forget("s", HTTP)
+            await eventually(lambda: "ZeroDivisionError" in caplog.text, "the log")
+            kept.forget("t", HTTP)
+    said = [record for record in caplog.records if record.name == "toolbay.recollections"]
+    for name, record in zip("st", said, strict=True):
+        assert record.getMessage().startswith(f"what {name} lists could not be kept\nTraceback")
+        assert record.getMessage().endswith("ZeroDivisionError: for https://example.org/mcp with ***")
+        assert record.exc_info is None
 
 
 @pytest.mark.parametrize("text", [b"", b"soon", b"nan", b"9" * 50, b"1e999"])

@@ -434,10 +434,13 @@ async def test_cancelling_the_caller_propagates() -> None:
 
 async def test_a_cancellation_that_leaks_out_of_a_library_is_an_error_result(caplog: pytest.LogCaptureFixture) -> None:
     """CAL-2: without the caller having been cancelled it becomes an error result, and the caller goes on."""
-    registry, _ = registry_of(make(invoke=raising(asyncio.CancelledError())))
+    leaked = make(invoke=raising(asyncio.CancelledError("for canary-hunter2")))
+    registry, _ = registry_of(leaked, mask=lambda text: text.replace("canary-hunter2", "***"))
     result = await registry.call("mcp_fs_read", {}, CONTEXT)
     assert (result.is_error, result.outcome) == (True, Outcome.UNKNOWN)
     assert "nobody stopped it" in result.text
+    said = next(record for record in caplog.records if record.levelno == logging.ERROR)
+    assert (said.exc_info, said.getMessage().splitlines()[-1]) == (None, "asyncio.exceptions.CancelledError: for ***")
     async with anyio.create_task_group() as group:
         assert not group.cancel_scope.cancel_called
         assert (await registry.call("mcp_fs_read", {}, CONTEXT)).is_error

@@ -111,6 +111,36 @@ def test_the_mock_check_sees_mocks(tmp_path: Path) -> None:
     assert [found.split(":")[1].split()[0] for found in mocks(path)] == ["1", "2", "5", "6", "7"]
 
 
+def unmasked(path: Path) -> Iterator[str]:
+    """Where a traceback is written as it is. What an exception says may hold a secret that it was given."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "traceback":
+            yield f"{path.name}:{node.lineno} imports from traceback"
+        elif isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            # The `exception` of a future or task, which gives one, takes nothing.
+            logged = called.split(".")[-1] == "exception" and (node.args or node.keywords)
+            if logged or called.startswith("traceback.") or any(keyword.arg == "exc_info" for keyword in node.keywords):
+                yield f"{path.name}:{node.lineno} calls {called}"
+
+
+def test_no_traceback_is_logged_unmasked() -> None:
+    """SEC, OBS-2: `_redact.trace` is the one way from an exception to the text of its traceback."""
+    assert [found for path in modules("src") if path.name != "_redact.py" for found in unmasked(path)] == []
+
+
+def test_the_traceback_check_sees_tracebacks(tmp_path: Path) -> None:
+    """STRUCTURE: every way of writing one is seen; what a task has raised, and a masked one, are none."""
+    path = tmp_path / "bad.py"
+    path.write_text(
+        "import traceback\nfrom traceback import print_exc\n_log.exception('x')\nlogging.getLogger().exception(msg='x')\n"
+        "_log.error('x', exc_info=True)\nself._log.debug('x', exc_info=error)\ntraceback.print_exception(error)\n"
+        "task.exception()\n_log.error('x %s', trace(error, safe))\n",
+        encoding="utf-8",
+    )
+    assert [found.split(":")[1].split()[0] for found in unmasked(path)] == ["2", "3", "4", "5", "6", "7"]
+
+
 @pytest.mark.parametrize("statement", ["import toolbay", "import toolbay.cli", "from toolbay.cli import main"])
 def test_an_import_pulls_in_nothing_heavy(statement: str) -> None:
     """STRUCTURE: the protocol's SDK, web servers and model libraries are loaded when they are used, not before."""

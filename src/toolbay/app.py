@@ -93,20 +93,20 @@ class App:
                 f"App() has no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(AppOptions.__optional_keys__))}"
             )
         self.config: Config = config
-        self.events = Events()
         self._only = options.get("only")
         self._environ = os.environ if (environ := options.get("environ")) is None else environ
-        self._model = ChosenModel(options.get("model", ""), environ=self._environ)
-        self._secrets = Secrets(config.secrets)
         data = data_home(self._environ)
+        self._secrets = Secrets(config.secrets)
         safe = self._secrets.mask
+        self.events = Events(safe)
+        self._model = ChosenModel(options.get("model", ""), environ=self._environ, safe=safe)
         around = Surroundings(config_of=self._config_of, tool_of=self._tool, mask=safe, listed=lambda name: self.fleet.listed(name))  # noqa: PLW0108 - made below
         remembered = Remembered(data / "approvals.json")
         approvals = Approvals(around, events=self.events, approver=options.get("approver"), remembered=remembered)
         self._journal = Journal(data / "journal", events=self.events, config_of=self._config_of)
         interceptors = (approvals, *options.get("interceptors", ()), self._journal)
         self.registry = Registry(events=self.events, interceptors=interceptors, mask=safe)
-        kept = config.tools.artifacts
+        folder, kept = Folder(data / "listings", environ=self._environ), config.tools.artifacts
         self.artifacts = Artifacts(
             Path(kept.dir).expanduser() if kept.dir else data / "artifacts",
             max_bytes=kept.max_bytes,
@@ -118,7 +118,7 @@ class App:
         engine = options.get("open_engine", official)
         self._recollections: Recollections | None = None
         if engine is official:  # servers of another engine are more than their configuration tells
-            self._recollections = Recollections(Folder(data / "listings", environ=self._environ), offers=options.get("warm", True))
+            self._recollections = Recollections(folder, safe=safe, offers=options.get("warm", True))
             self.logins.on_other = self._recollections.forget
         self.fleet = Fleet(
             self.registry,

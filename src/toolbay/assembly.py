@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from toolbay._redact import trace
 from toolbay._weight import aside, heavy
 from toolbay.config.models import ServerConfig, ToolsConfig
 from toolbay.events import About, Notice
@@ -118,7 +119,7 @@ class Assembly:
             return Maker(connection, self._store, self._budget).make(listing)
         except Exception as error:
             # A server can list anything. What nobody foresaw in one listing must not take the tools of all others away.
-            _log.exception("the offers of %s could not be made", connection.name)
+            _log.error("the offers of %s could not be made\n%s", connection.name, trace(error, connection.safe))
             return Offers(offers=(), complaints=(f"nothing of it can be offered: its lists could not be read ({type(error).__name__})",))
 
 

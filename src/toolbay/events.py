@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 import anyio
 import anyio.lowlevel
 
+from toolbay._redact import trace
 from toolbay.types import Outcome, Progress
 
 _log = logging.getLogger("toolbay.events")
@@ -217,7 +218,9 @@ class Subscription:
 class Events:
     """The fan-out. `publish` is synchronous and never waits; call it from the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, safe: Callable[[str], str] = str) -> None:
+        """`safe` takes the secrets out of what is logged where a listener fails; without it there are none to take out."""
+        self._safe = safe
         self._subscriptions: set[Subscription] = set()
         self._listeners: set[Callable[[Event], None]] = set()
 
@@ -232,8 +235,8 @@ class Events:
         for listener in tuple(self._listeners):
             try:
                 listener(event)
-            except Exception:  # what somebody does with an event is no affair of who publishes it
-                _log.exception("a listener failed on %s", type(event).__name__)
+            except Exception as error:  # what somebody does with an event is no affair of who publishes it
+                _log.error("a listener failed on %s\n%s", type(event).__name__, trace(error, self._safe))
 
     @contextmanager
     def subscribe(self, size: int = 1000) -> Generator[Subscription]:

@@ -33,7 +33,7 @@ import anyio.to_thread
 from pydantic_core import from_json
 
 from toolbay._lenient import as_object, as_objects, as_text
-from toolbay._redact import harmless_header, looks_secret, mask
+from toolbay._redact import harmless_header, looks_secret, mask, trace
 from toolbay.config import reading, writing
 from toolbay.config.models import ServerConfig, TransportType
 from toolbay.config.places import others_write
@@ -232,7 +232,9 @@ class Recollections:
     An async context manager; leaving it writes what is left to write. Without `offers` it keeps what is listed, and knows nothing.
     """
 
-    def __init__(self, folder: Folder, *, offers: bool = True) -> None:
+    def __init__(self, folder: Folder, *, safe: Callable[[str], str], offers: bool = True) -> None:
+        """`safe` takes the secrets out of what is logged."""
+        self._safe = safe
         self._offers = offers
         self._folder = folder
         self._jobs: dict[str, Callable[[], None]] = {}
@@ -301,8 +303,8 @@ class Recollections:
                     await anyio.to_thread.run_sync(job)
                 except (OSError, ConfigError) as error:
                     _log.warning("what %s lists could not be kept: %s", server, error)
-                except Exception:
-                    _log.exception("what %s lists could not be kept", server)
+                except Exception as error:
+                    _log.error("what %s lists could not be kept\n%s", server, trace(error, self._safe))
             if self._over:
                 return
             self._due = anyio.Event()

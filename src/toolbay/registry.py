@@ -150,11 +150,11 @@ class Registry:
             if self._events.heard:
                 report.started(await aside(_shown, arguments, self.mask, when=heavy(arguments)))
             result = _unknown(snapshot, name, self.missing(name)) if tool is None else await self._found(tool, arguments, context, report)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if _is_cancelled():
                 report.finished(_stopped(tool, sent=report.sent))
                 raise
-            log.exception("A cancellation that nobody asked for came out of %s.", name)
+            log.error("A cancellation that nobody asked for came out of %s.\n%s", name, trace(error, self.mask))  # noqa: TRY400 - masked
             result = _failed(
                 f"The call of {name} was broken off on its way, though nobody stopped it.",
                 Outcome.UNKNOWN,

@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from toolbay import Answer, App, ApprovalRequest, Outcome, Reply, ToolCall, parse
+from toolbay._redact import Secrets
 from toolbay.agent.approvals import ARGUMENTS_SHOWN, Approvals, Surroundings
 from toolbay.config.models import Config, ServerConfig
 from toolbay.events import ApprovalAnswered, ApprovalAsked, Event, Events, Notice, ToolsChanged
@@ -96,7 +97,7 @@ class Late:
 
 class Broken:
     async def ask(self, request: ApprovalRequest) -> Answer:
-        raise RuntimeError(request.tool)
+        raise RuntimeError(f"{request.tool} with canary-asked")
 
 
 class Babbling:
@@ -109,7 +110,7 @@ def bare(approver: Any, *, patience: float = 0.01, events: Events | None = None)
     """The interceptor alone, for one tool that always needs approval."""
     server = config(approval="always").tools.mcp_servers["desk"]
     assert isinstance(server, ServerConfig)
-    surroundings = Surroundings(config_of=lambda _: server, tool_of=lambda _: TOOL)
+    surroundings = Surroundings(config_of=lambda _: server, tool_of=lambda _: TOOL, mask=Secrets({"canary-asked"}).mask)
     return Approvals(surroundings, events=events or Events(), approver=approver, patience=patience)
 
 
@@ -127,13 +128,16 @@ async def through(approvals: Approvals, arguments: Json | None = None, *, by_han
 
 
 @pytest.mark.parametrize("approver", [None, Late(), Broken(), Babbling()])
-async def test_no_answer_is_no(approver: Any) -> None:
-    """RUN-7: nobody there, nobody in time, a way of asking that fails, an answer that is none: all mean no."""
+async def test_no_answer_is_no(approver: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """RUN-7, OBS-2: nobody there, nobody in time, a way of asking that fails, an answer that is none: all mean no."""
     heard, events = list[Event](), Events()
     with events.listen(heard.append):
         result = await through(bare(approver, events=events))
     assert (result.is_error, result.outcome) == (True, Outcome.NOT_EXECUTED)
     assert [event.answer for event in heard if isinstance(event, ApprovalAnswered)] == ["no"]
+    said = "".join(record.getMessage() for record in caplog.records if record.name.startswith("toolbay"))
+    assert ("RuntimeError: t with ***" in said) is isinstance(approver, Broken)
+    assert not any(record.exc_info for record in caplog.records)
 
 
 async def test_a_call_by_hand_needs_no_approval() -> None:

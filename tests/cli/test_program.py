@@ -95,6 +95,17 @@ def test_an_error_is_a_sentence_and_a_traceback_is_for_those_who_ask(tmp_path: P
     assert "Traceback" in toolbay("tools", cwd=tmp_path, env={"TOOLBAY_DEBUG": "1"}).stderr
 
 
+@pytest.mark.parametrize("words", [["call", "canary-configured"], ["doctor", "canary-configured"], ["test", "canary-configured"]])
+def test_what_went_wrong_is_told_without_the_secrets_of_the_configuration(tmp_path: Path, configure: Configure, words: list[str]) -> None:
+    """SEC, OBS-2: the sentence and the traceback, whatever stands in them."""
+    configure(time={**servers.time(), "env": {"API_TOKEN": "canary-configured"}})
+    done = toolbay(*words, "-v", "-v", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "***" in done.stderr.partition("error: ")[2]
+    assert "canary-configured" not in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("words", [["-q", "tools", "--json"], ["-q", "--model", "offline", "run"], ["-q", "--model", "offline", "chat"]])
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, configure: Configure, words: list[str]) -> None:
     """CLI: `| head` ends quietly, and ends a turn that nobody reads."""

@@ -20,6 +20,7 @@ from servers.raw_http import RawHttp, Step
 from support import servers
 from support.connections import Link, linked, raw
 from support.processes import eventually
+from toolbay._redact import Secrets
 from toolbay._text import clean
 from toolbay.artifacts import Artifacts
 from toolbay.errors import CallTimeout, ConnectionFailed, ConnectionLost, ServerError
@@ -205,7 +206,9 @@ async def test_a_long_result_keeps_its_whole_as_a_file(tmp_path: Path) -> None:
 
 
 class Scripted:
-    """Stands where a connection stands: only its name and listing are read to make offers."""
+    """Stands where a connection stands: only its name and listing are read to make offers, and `safe` where that fails."""
+
+    safe = staticmethod(Secrets({"canary-item"}).mask)
 
     def __init__(self, **lists: list[Json]) -> None:
         self.name = "s"
@@ -277,18 +280,21 @@ async def test_any_field_may_hold_any_json(tmp_path: Path, caplog: pytest.LogCap
 
 
 async def test_what_nobody_foresaw_costs_its_item_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """CFG-6: the last guard; it is logged, so that somebody mends it."""
+    """CFG-6, OBS-2: the last guard; it is logged, so that somebody mends it, without secrets."""
 
     class Unforeseen(dict[str, Any]):
         def get(self, key: str, default: Any = None) -> Any:
             if key == "inputSchema":
-                raise RuntimeError("nobody foresaw this")
+                raise RuntimeError("nobody foresaw this canary-item")
             return super().get(key, default)
 
     found = offers(tmp_path, tools=[Unforeseen(name="odd"), {"name": "good"}])
     assert [offer.key.name for offer in found.offers] == ["good"]
     assert found.complaints == ("its tool 'odd' is left out: it is of a form that was not foreseen (the log says more)",)
-    assert "nobody foresaw this" in caplog.text
+    (record,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
+    assert "Traceback" in record.getMessage()
+    assert record.getMessage().endswith("RuntimeError: nobody foresaw this ***")
+    assert record.exc_info is None
 
 
 async def test_a_tool_without_a_description_has_one(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from servers.raw_http import RawHttp, Step
 from support import servers
 from support.connections import Link, linked, raw
 from support.processes import eventually
+from toolbay._redact import Secrets
 from toolbay.errors import AuthRequired, BadCall, ConnectionLost
 from toolbay.events import Event, Events, ServerChanged, ServerLog
 from toolbay.types import Json
@@ -34,6 +35,7 @@ from toolbay.upstream.process import Child, spawn
 pytestmark = pytest.mark.anyio
 
 ENTRY = servers.stdio("in-memory")
+CANARY = "canary-unforeseen"
 SECRET = "sup3rs3cr3t-token-value-0123456789"
 
 
@@ -47,16 +49,24 @@ async def remembered(server: MemoryServer | None = None, **more: Any) -> AsyncGe
 
 
 def fail(*_: object) -> None:
-    raise RuntimeError("a careless listener")
+    raise RuntimeError(f"a careless listener says {CANARY}")
+
+
+def said_without_secrets(caplog: pytest.LogCaptureFixture, what: str) -> bool:
+    """Whether the log has the traceback of `what`, and no secret in it."""
+    said = [record.getMessage() for record in caplog.records if what in record.getMessage()]
+    assert not any(record.exc_info for record in caplog.records)
+    assert CANARY not in "".join(said)
+    return any("Traceback" in text and "***" in text for text in said)
 
 
 # -- who listens ------------------------------------------------------------------------------------------------------
 
 
 async def test_what_is_done_with_a_new_listing_cannot_end_the_session(caplog: pytest.LogCaptureFixture) -> None:
-    """TRA-2: whoever is told of a change may fail; the server, its calls and its next change go on."""
+    """TRA-2, OBS-2: whoever is told may fail, and is logged without secrets; the server, its calls and its next change go on."""
     with caplog.at_level(logging.ERROR):
-        async with remembered() as (server, link):
+        async with remembered(secrets=[CANARY]) as (server, link):
             link.connection.on_listing = link.connection.on_change = fail
             for number in range(2):
                 server.add_tool(f"new{number}", lambda given: "x")
@@ -65,12 +75,13 @@ async def test_what_is_done_with_a_new_listing_cannot_end_the_session(caplog: py
             assert await link.call("echo", {"text": "on"}) == "on"
             assert link.heard.states == ["connecting", "ready"]
     assert {record.levelname for record in caplog.records if record.name.startswith("toolbay")} == {"ERROR"}
+    assert said_without_secrets(caplog, "s: a change of it could not be passed on\n")
 
 
 async def test_a_connection_closes_whatever_its_listeners_do() -> None:
     """LIF-1: who waits for the end is told of it."""
     events, server = Events(), MemoryServer()
-    connection = Connection("s", servers.config(ENTRY), events=events, open_engine=in_memory({"s": server}))
+    connection = Connection("s", servers.config(ENTRY), events=events, open_engine=in_memory({"s": server}), safe=Secrets({CANARY}).mask)
     connection.on_change = connection.on_listing = fail
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
@@ -158,15 +169,16 @@ async def test_a_changed_list_that_wants_credentials_ends_the_session_in_order()
         assert link.heard.states == ["connecting", "ready", "needs_auth", "connecting", "ready"]
 
 
-@pytest.mark.parametrize("refusal", [RuntimeError("odd"), ConnectionLost("cut")], ids=lambda refusal: type(refusal).__name__)
+@pytest.mark.parametrize("refusal", [RuntimeError(CANARY), ConnectionLost("cut")], ids=lambda refusal: type(refusal).__name__)
 async def test_a_changed_list_that_cannot_be_read_costs_that_reading(refusal: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    """LIF-3: the session goes on, and the next announcement is followed."""
-    async with remembered(Refusing()) as (server, link):
+    """LIF-3, OBS-2: the session goes on, and the next announcement is followed; what nobody foresaw is logged without secrets."""
+    async with remembered(Refusing(), secrets=[CANARY]) as (server, link):
         assert isinstance(server, Refusing)
         server.refusal = refusal
         with caplog.at_level(logging.WARNING):
             server.announce()
             await eventually(lambda: "could not be read" in caplog.text, "a note in the log")
+        assert said_without_secrets(caplog, "s: its changed lists could not be read") is isinstance(refusal, RuntimeError)
         server.refusal = None
         server.add_tool("late", lambda given: "x")
         server.announce()

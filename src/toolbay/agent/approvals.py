@@ -21,6 +21,7 @@ from typing import Any, Protocol, cast
 import anyio
 import anyio.to_thread
 
+from toolbay._redact import trace
 from toolbay._text import line, visible
 from toolbay.config import writing
 from toolbay.config.models import ServerConfig
@@ -38,7 +39,7 @@ ARGUMENTS_SHOWN = 50_000
 EXCERPT = 2_000
 """Characters of arguments in events, as of calls."""
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Answer(StrEnum):
@@ -212,8 +213,8 @@ class Approvals:
                 # What comes from outside our types may be any word.
                 answer = Answer(await self._approver.ask(request))
                 why = "a person was asked for approval and refused"
-            except Exception:  # a broken way of asking must cost the call, and nothing else
-                log.exception("The approval of %s could not be asked for.", request.tool)
+            except Exception as error:  # a broken way of asking must cost the call, and nothing else
+                _log.error("The approval of %s could not be asked for.\n%s", request.tool, trace(error, self._surroundings.mask))
                 why = "it needs a person's approval, which could not be asked for"
         return answer, why
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from toolbay._aio import bounded
+from toolbay._redact import trace
 from toolbay.types import Model
 
 CLOSING_SECONDS = 2.0
@@ -15,11 +16,11 @@ _log = logging.getLogger("toolbay.app")
 
 
 class ChosenModel:
-    """`model` is one, or a name; empty: what the configuration says."""
+    """`model` is one, or a name; empty: what the configuration says. `safe` takes the secrets out of what is logged."""
 
-    def __init__(self, model: str | Model, *, environ: Mapping[str, str]) -> None:
+    def __init__(self, model: str | Model, *, environ: Mapping[str, str], safe: Callable[[str], str]) -> None:
         self._asked_for = model
-        self._environ = environ
+        self._environ, self._safe = environ, safe
         self._chosen: Model | None = None
         self._ours: list[Model] = []
 
@@ -61,13 +62,12 @@ class ChosenModel:
         while self._ours:
             model = self._ours.pop()
             if (close := getattr(model, "aclose", None)) is not None:
-                await _close(model.name, close)
+                await self._close(model.name, close)
 
-
-async def _close(name: str, close: Callable[[], Awaitable[object]]) -> None:
-    """Whatever goes wrong in a model costs nobody else."""
-    try:
-        if not await bounded(CLOSING_SECONDS, close):
-            _log.warning("the model %s was not closed within %g s", name, CLOSING_SECONDS)
-    except Exception:
-        _log.exception("the model %s could not be closed", name)
+    async def _close(self, name: str, close: Callable[[], Awaitable[object]]) -> None:
+        """Whatever goes wrong in a model costs nobody else."""
+        try:
+            if not await bounded(CLOSING_SECONDS, close):
+                _log.warning("the model %s was not closed within %g s", name, CLOSING_SECONDS)
+        except Exception as error:
+            _log.error("the model %s could not be closed\n%s", name, trace(error, self._safe))

@@ -60,14 +60,13 @@ def show(
 
 @group.command("check", help="Tell every fault with its place and its mend.")
 def check(context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    from toolbay.config import load  # noqa: PLC0415
     from toolbay.config.launchers import pinned, unpinned  # noqa: PLC0415
     from toolbay.config.models import InvalidServer  # noqa: PLC0415
     from toolbay.lock import FILE_NAME, Lock  # noqa: PLC0415
 
     invoked = invocation(context)
     terminal = invoked.terminal
-    config = load(invoked.config_path)
+    config = invoked.read()
     servers = config.tools.mcp_servers
     broken = {name: server for name, server in servers.items() if isinstance(server, InvalidServer)}
     sound = {name: server for name, server in servers.items() if not isinstance(server, InvalidServer)}

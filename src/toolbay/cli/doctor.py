@@ -39,11 +39,10 @@ def doctor(
 
 async def _doctor(invoked: Invocation, names: list[str], *, as_json: bool) -> int:
     from toolbay.cli.running import moving, tell_place  # noqa: PLC0415
-    from toolbay.config import load  # noqa: PLC0415
     from toolbay.diagnosis.examination import examine  # noqa: PLC0415
 
     terminal = invoked.terminal
-    config = load(invoked.config_path)
+    config = invoked.read()
     for name in names:
         known_server(config, name)
     if not as_json:

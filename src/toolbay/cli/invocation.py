@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
 
+from toolbay._redact import Secrets
 from toolbay.cli.terminal import Terminal
 from toolbay.errors import ToolbayError
 from toolbay.types import for_people
@@ -62,9 +63,11 @@ class Invocation:
     config_path: Path | None = None
     model: str = ""
     terminal: Terminal = field(default_factory=Terminal)
+    secrets: Secrets = field(default_factory=Secrets)
+    """Those of every configuration that was read: what goes wrong is told without them."""
 
-    def config(self) -> Config:
-        """Read the configuration and tell its problems.
+    def read(self) -> Config:
+        """Read the configuration.
 
         Raises:
             ConfigError: the file cannot be read or parsed.
@@ -72,6 +75,12 @@ class Invocation:
         from toolbay.config import load  # noqa: PLC0415  (validation costs a quarter of a second)
 
         config = load(self.config_path)
+        self.secrets.add(config.secrets)
+        return config
+
+    def config(self) -> Config:
+        """`read` it and tell its problems."""
+        config = self.read()
         for problem in config.problems:
             self.terminal.say(f"! {problem.where}: {problem.text}")
         return config

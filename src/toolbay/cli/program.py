@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from toolbay._redact import Secrets, trace
 from toolbay.cli import asking, chat, configuration, doctor, logging_in, pinning, probing, prompts, resources, servers, tools
 from toolbay.cli.invocation import FAILED, STOPPED, Invocation, code_of, leaves, sentence
 from toolbay.cli.terminal import Terminal
@@ -57,7 +57,8 @@ def options(  # noqa: PLR0917  (typer's form: one parameter an option)
     _version: Annotated[bool, typer.Option("--version", help="The version.", is_eager=True, callback=_print_version)] = False,
 ) -> None:
     terminal = Terminal(color=not no_color, verbosity=-1 if quiet else verbose)
-    context.obj = Invocation(config_path=config, model=model, terminal=terminal)
+    secrets = context.find_object(Secrets) or Secrets()
+    context.obj = Invocation(config_path=config, model=model, terminal=terminal, secrets=secrets)
 
 
 def hoisted(arguments: Sequence[str], valued: frozenset[str]) -> list[str]:
@@ -115,8 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = signal.signal(signal.SIGINT, _interrupt)
     command: Any = typer.main.get_command(program)
     valued = _valued_options(command)
+    secrets = Secrets()
     try:
-        ended = command.main(args=hoisted(words, valued), prog_name="toolbay", standalone_mode=False)
+        ended = command.main(args=hoisted(words, valued), prog_name="toolbay", standalone_mode=False, obj=secrets)
     except SystemExit as ending:
         if isinstance(ending.__context__, BrokenPipeError):  # the framework makes a failure of it
             return _unread()
@@ -125,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return STOPPED
     except Exception as error:
         debug = "-vv" in words or words.count("-v") > 1 or os.environ.get("TOOLBAY_DEBUG", "") not in {"", "0"}
-        return _told(error, debug=debug, as_json=wants_json(words, valued))
+        return _told(error, debug=debug, as_json=wants_json(words, valued), safe=secrets.mask)
     finally:
         signal.signal(signal.SIGINT, before)
     return ended if isinstance(ended, int) else 0
@@ -150,20 +152,20 @@ def _unread() -> int:
     return 0
 
 
-def _told(error: Exception, *, debug: bool, as_json: bool) -> int:
-    """Say what went wrong, as sentences; a traceback is for those who ask."""
+def _told(error: Exception, *, debug: bool, as_json: bool, safe: Callable[[str], str]) -> int:
+    """Say what went wrong, as sentences; a traceback is for those who ask. All of it passes through `safe`."""
     told = list(leaves(error))
     if any(isinstance(leaf, BrokenPipeError) for leaf in told):
         return _unread()
     terminal = Terminal()
     if debug:
-        traceback.print_exception(error)
+        sys.stderr.write(f"{trace(error, safe)}\n")
     show: Any = getattr(error, "show", None)
     if show is not None:  # the framework's own, which knows how the command is used
         show()
         sentences, code = [str(error.format_message())], int(error.exit_code)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
     else:
-        sentences = [sentence(leaf) for leaf in told]
+        sentences = [safe(sentence(leaf)) for leaf in told]
         code = code_of(told)
         for said in sentences:
             terminal.error(said)

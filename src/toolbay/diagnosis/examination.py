@@ -194,7 +194,7 @@ class _Ward:
         await reaching.listen(patient.name, patient.config, self._logins, patient.reach, patient.notes)
 
     async def _start(self, patients: Mapping[str, _Patient]) -> None:
-        events = Events()
+        events = Events(self._safe)
 
         def take(event: Event) -> None:
             if isinstance(event, Notice | ServerChanged) and event.server in patients:

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from toolbay import arguments
 from toolbay._lenient import as_object, as_objects, as_text
-from toolbay._redact import redacted
+from toolbay._redact import redacted, trace
 from toolbay._text import clean, line
 from toolbay._weight import aside, heavy
 from toolbay.config.models import ServerConfig
@@ -97,9 +97,9 @@ class Maker:
     def _one(self, what: str, make: Callable[[Json], Offer | None], item: Json) -> Offer | None:
         try:
             return make(item)
-        except Exception:
+        except Exception as error:
             # Nothing is known to get here. What a stranger lists must never cost the other servers, so nothing may.
-            _log.exception("a %s of %s could not be offered", what, self._connection.name)
+            _log.error("a %s of %s could not be offered\n%s", what, self._connection.name, trace(error, self._connection.safe))
             name = line(str(item.get("name")), 80)
             self._complaints.append(f"its {what} {name!r} is left out: it is of a form that was not foreseen (the log says more)")
             return None

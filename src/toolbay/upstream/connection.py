@@ -15,6 +15,7 @@ from functools import partial
 import anyio
 
 from toolbay._aio import clock, first_finished, first_of
+from toolbay._redact import trace
 from toolbay.config.models import ServerConfig
 from toolbay.errors import AuthRequired, ToolbayError
 from toolbay.events import Events, Notice, ServerChanged
@@ -246,7 +247,7 @@ class Connection:
                     self.listing, self.remembered = listing, False
                     self.standing.connected()
                     self._strayed("".join(self.diagnostics.stray()[:1]))
-                    _tell(self.name, self.on_listing)
+                    _tell(self, self.on_listing)
                     stay = partial(self._refresh.during, engine, self._stop, held=lambda: self.listing, took=self._took)
                     ended = await while_it_speaks(stay, engine, self.turns, self.diagnostics, lambda: self.config.ping_interval)
                     if isinstance(ended, AuthRequired):
@@ -271,7 +272,7 @@ class Connection:
     async def _took(self, listing: Listing) -> None:
         await self.prepare(listing)
         self.listing = listing
-        _tell(self.name, self.on_listing)
+        _tell(self, self.on_listing)
 
     def _notified(self, method: str, params: Json) -> None:
         if method in LIST_CHANGED:
@@ -289,9 +290,9 @@ class Connection:
         withdrawn = self.standing.absent and self.listing is not None
         if withdrawn:
             self.listing, self.remembered = None, False
-        _tell(self.name, self.on_change)
+        _tell(self, self.on_change)
         if withdrawn:
-            _tell(self.name, self.on_listing)
+            _tell(self, self.on_listing)
         self._events.publish(_told(self))
 
 
@@ -315,12 +316,12 @@ def _once(tell: Callable[[str], None], *, when: Callable[[], bool]) -> Callable[
     return told
 
 
-def _tell(name: str, listener: Callable[[], None]) -> None:
+def _tell(connection: Connection, listener: Callable[[], None]) -> None:
     """What others do with a change of a server costs it nothing."""
     try:
         listener()
-    except Exception:
-        _log.exception("%s: a change of it could not be passed on", name)
+    except Exception as error:
+        _log.error("%s: a change of it could not be passed on\n%s", connection.name, trace(error, connection.safe))
 
 
 def _masked(info: ServerInfo, safe: Callable[[str], str]) -> ServerInfo:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import anyio
 
 from toolbay._aio import first_of
+from toolbay._redact import trace
 from toolbay._text import clean, line
 from toolbay._weight import aside, heavy
 from toolbay.errors import AuthRequired, CallError, ConnectionFailed, ConnectionLost, ServerError
@@ -175,8 +176,8 @@ class Refresh:
                 if isinstance(error, AuthRequired):
                     self.deny(error, engine)
                 _log.warning("%s: its changed lists could not be read: %s", self._name, self._safe(str(error)))
-            except Exception:
-                _log.exception("%s: its changed lists could not be read", self._name)
+            except Exception as error:
+                _log.error("%s: its changed lists could not be read\n%s", self._name, trace(error, self._safe))
 
 
 def masked(listing: Listing, safe: Callable[[str], str]) -> Listing:
