@@ -38,7 +38,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self._messages: deque[Incoming] = deque()
-        self._arrived = asyncio.Event()  # one that can be cleared: a new one for each message costs more than the rest
+        self._waits: asyncio.Future[None] | None = None
+        """Of who takes them, while there are none: a bare future, for an event costs more than all the rest here."""
         self._taken = anyio.Event()
         self._over = False
 
@@ -51,7 +52,7 @@ class Inbox:
         if self._over:
             raise anyio.BrokenResourceError
         self._messages.append(message)
-        self._arrived.set()
+        self._wake()
         if len(self._messages) >= INBOX:
             self._taken = anyio.Event()
             await self._taken.wait()
@@ -59,8 +60,12 @@ class Inbox:
     def end(self) -> None:
         """No more will come, or nobody takes more."""
         self._over = True
-        self._arrived.set()
+        self._wake()
         self._taken.set()
+
+    def _wake(self) -> None:
+        if self._waits is not None and not self._waits.done():
+            self._waits.set_result(None)
 
     async def receive(self) -> Incoming:
         """The next one.
@@ -72,8 +77,8 @@ class Inbox:
             if self._over:
                 raise anyio.EndOfStream
             self._taken.set()
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._waits = asyncio.get_running_loop().create_future()
+            await self._waits
         return self._messages.popleft()
 
     async def aclose(self) -> None:
