@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -10,12 +11,13 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support import servers
@@ -136,6 +138,17 @@ async def test_only_calls_that_may_have_effects_are_noted(tool: Tool, noted: boo
         with pytest.raises(ConnectionLost):
             await journal(Invocation(tool=tool, arguments={}, context=CallContext(call_id="c")), refuse)
         assert files(tmp_path) == []
+
+
+@given(st.dictionaries(st.text(max_size=2), st.text() | st.integers() | st.lists(st.none() | st.text(), max_size=2), max_size=4))
+@example({"b": 'quo"ted\n', "a": "\ud83d é \U0001f600", "": ""})
+async def test_a_program_can_tell_a_call_by_its_arguments(arguments: Json) -> None:
+    """CAL-3: the digest is of JSON with sorted keys and without spaces, as every program can write it."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with Journal(Path(folder), events=Events()) as journal:
+            await calling(journal, make(), **arguments)
+            written = json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()
+            assert records(Path(folder))[0]["arguments"] == hashlib.sha256(written).hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ class Journal:
         try:
             self._count += 1
             tool, call_id = invocation.tool, invocation.context.call_id[:100]
-            digest = hashlib.sha256(_encode(invocation.arguments).encode()).hexdigest()
+            digest = hashlib.sha256(_canonical(invocation.arguments).encode()).hexdigest()
             record = self._open[self._count] = (
                 f'{{"call":{self._count},"server":{_quoted(tool.server)},"tool":{_quoted(tool.name)},"id":{_quoted(call_id)},'
                 f'"arguments":"{digest}","at":{time.time():.3f}}}\n'
@@ -198,7 +198,7 @@ class Journal:
     def _end(self, number: int, outcome: Outcome) -> None:
         try:
             self._open.pop(number, None)
-            self._write(b'{"end":%d,"outcome":"%s"}\n' % (number, outcome.value.encode()))
+            self._write(b'{"end":%d,"outcome":"%s"}\n' % (number, outcome.encode()))
             if self._file is not None and self._file.size > LARGEST:
                 self._renew()
         except Exception as error:
@@ -225,6 +225,15 @@ class Journal:
             why = error.strerror if isinstance(error, OSError) else type(error).__name__
             _log.warning("calls under way are not noted any more, since their journal cannot be written (%s): %s", why, self._folder)
         self._broken = True
+
+
+def _canonical(arguments: Json) -> str:
+    """As JSON with sorted keys and without spaces."""
+    for name, value in arguments.items():
+        if not (isinstance(name, str) and isinstance(value, str)):  # pyright: ignore[reportUnnecessaryIsInstance] - nobody has checked
+            return _encode(arguments)
+    # Texts alone, as in most calls, are written in a third of the encoder's time.
+    return "{" + ",".join([f"{_quoted(name)}:{_quoted(arguments[name])}" for name in sorted(arguments)]) + "}"
 
 
 class _File:
