@@ -8,8 +8,8 @@ protocol's business and are never shown. URIs are names that only their server u
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from toolbay import _media
 from toolbay._lenient import as_object
@@ -30,8 +30,7 @@ Safe: TypeAlias = Callable[[str], str]
 """Text without the secrets in it."""
 
 
-@dataclass(frozen=True)
-class Rendered:
+class Rendered(NamedTuple):
     """An answer, ready to be shown. The text among `parts` is clean; `structured` is the server's, as it came."""
 
     parts: tuple[str | Blob, ...]

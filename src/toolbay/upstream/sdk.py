@@ -6,6 +6,7 @@ dict, and whoever reads it is lenient item by item. Era negotiation, stamps and 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -22,7 +23,6 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp_types import HEADER_MISMATCH, METHOD_NOT_FOUND
 
-from toolbay._aio import clock
 from toolbay._lenient import as_object
 from toolbay._text import line as one_line
 from toolbay._weight import plain
@@ -74,6 +74,7 @@ class Session:
         self._info = ServerInfo()
         self._progress: dict[int, Callable[[Progress], None]] = {}
         self._deadlines = Deadlines()
+        self._clock = asyncio.get_running_loop().time  # found once: each request looks at it three times
         self._roots = [{"uri": Path(root).expanduser().resolve().as_uri(), "name": Path(root).name} for root in opening.config.roots]
         self._stamps = Stamps(opening, self._capabilities())
 
@@ -101,7 +102,7 @@ class Session:
         if self.died.is_set():
             raise self._lost(sent=False)
         _check(params)
-        began, left, rounds, learnt = clock(), budget, 0, False
+        began, left, rounds, learnt = self._clock(), budget, 0, False
         while True:
             stamped, options = self._stamps.request(self._info, method, params)
             try:
@@ -139,12 +140,12 @@ class Session:
         on_progress, on_sent = told
         entry = self._ledger.open()
         options["request_id"] = entry.id
-        started = clock()
+        started = self._clock()
         scope = anyio.CancelScope()
         self._deadlines.put(entry.id, started + budget.first, scope.cancel)
 
         def written() -> None:
-            now = clock()
+            now = self._clock()
             if now - started > AT_ONCE:
                 self._deadlines.put(entry.id, min(now + budget.first, started + budget.ceiling), scope.cancel)
             if on_sent is not None:
@@ -154,7 +155,7 @@ class Session:
 
         def progressed(progress: Progress) -> None:
             nonlocal flood
-            now = clock()
+            now = self._clock()
             self._deadlines.put(entry.id, min(now + budget.timeout, started + budget.ceiling), scope.cancel)
             if on_progress is None:
                 return
@@ -180,7 +181,7 @@ class Session:
         # Only the scope's own cancellation gets here: a deadline, or a fault that was noted while no answer could come.
         if entry.fault is not None:
             raise self._told(entry.fault, entry)
-        waited = clock() - started
+        waited = self._clock() - started
         raise CallTimeout(f"it gave no answer within {waited:.0f} s" if waited >= 1 else "it gave no answer in time", sent=entry.sent)
 
     def _judge(self, error: MCPError, entry: Entry) -> ToolbayError:
