@@ -21,9 +21,9 @@ from toolbay._redact import Secrets
 from toolbay.artifacts import Artifacts
 from toolbay.config.models import ServerConfig
 from toolbay.events import Event, Events, ServerChanged, ToolsChanged
-from toolbay.fleet import Fleet, Reloaded
+from toolbay.fleet import Fleet
 from toolbay.registry import Registry
-from toolbay.types import CallContext, Json, Outcome, ToolResult
+from toolbay.types import CallContext, Json, Outcome, Reloaded, ToolResult
 from toolbay.upstream.engine import Engine, OpenEngine, Opening
 from toolbay.upstream.engines import official
 

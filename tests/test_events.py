@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import FrozenInstanceError
 
 import pytest
 
 from toolbay._redact import Secrets
-from toolbay.events import Event, Events, Notice
+from toolbay.cli.views import what_changed
+from toolbay.events import ConfigReloaded, Event, Events, Notice
+from toolbay.types import Reloaded
+
+
+def test_what_is_told_of_a_reload_is_what_it_did_and_more() -> None:
+    """OBS-1: one list of names, so that who shows the one shows the other."""
+    done = Reloaded(added=("a",), changed=("b",), removed=("c",), retried=("d",), connected=("e",), failed=("f",), tools_removed=("t",))
+    told = ConfigReloaded(path="toolbay.yaml", seconds=1.5, **vars(done))
+    assert isinstance(told, Reloaded)
+    assert {name: getattr(told, name) for name in vars(done)} == vars(done)
+    assert what_changed(told) == what_changed(done) == "added a; changed b; removed c; tried again d; connected e; failed f"
+    assert told == ConfigReloaded(path="toolbay.yaml", seconds=1.5, at=told.at + 1, **vars(done)), "whenever it is told"
+    with pytest.raises(FrozenInstanceError):
+        told.path = "other.yaml"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_a_listener_that_raises_costs_neither_the_publisher_nor_the_others(caplog: pytest.LogCaptureFixture) -> None:

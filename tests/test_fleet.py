@@ -25,11 +25,11 @@ from toolbay.assembly import Assembly
 from toolbay.config.models import InvalidServer, ServerConfig
 from toolbay.errors import ConfigError
 from toolbay.events import Events, Notice, ServerChanged, ToolsChanged
-from toolbay.fleet import Fleet, Reloaded
+from toolbay.fleet import Fleet
 from toolbay.lock import Verdicts
 from toolbay.registry import Registry
 from toolbay.testing import MemoryServer, in_memory
-from toolbay.types import CallContext, Json, ToolResult
+from toolbay.types import CallContext, Json, Reloaded, ToolResult
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.listing import Listing
 

@@ -19,12 +19,11 @@ from support.processes import eventually
 from toolbay import App, Config, ConfigError, ToolbayError, load, parse, watching
 from toolbay._redact import Secrets
 from toolbay.events import ConfigReloaded, Event, Events
-from toolbay.fleet import Reloaded
 from toolbay.gateway.bus import Control, Request
 from toolbay.lock import FILE_NAME
 from toolbay.reloading import Given, Reloads
 from toolbay.testing import MemoryServer, in_memory
-from toolbay.types import CallContext, Json, ToolResult
+from toolbay.types import CallContext, Json, Reloaded, ToolResult
 
 pytestmark = pytest.mark.anyio
 

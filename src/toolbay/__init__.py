@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         ServerError,
         ToolbayError,
     )
-    from toolbay.fleet import Reloaded, ServerStatus
+    from toolbay.fleet import ServerStatus
     from toolbay.gateway.bus import Bus, Control, LocalBus
     from toolbay.journal import UnfinishedCall
     from toolbay.offerings import PromptInfo, ResourceInfo
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         Next,
         Outcome,
         Progress,
+        Reloaded,
         Reply,
         Role,
         TextDelta,
@@ -104,7 +105,7 @@ _HOMES = {
         "ServerError",
         "ToolbayError",
     ),
-    "toolbay.fleet": ("Reloaded", "ServerStatus"),
+    "toolbay.fleet": ("ServerStatus",),
     "toolbay.gateway.bus": ("Bus", "Control", "LocalBus"),
     "toolbay.registry": ("Registry",),
     "toolbay.sessions": ("MemoryConversation", "Session", "Sessions"),
@@ -121,6 +122,7 @@ _HOMES = {
         "Next",
         "Outcome",
         "Progress",
+        "Reloaded",
         "Reply",
         "Role",
         "TextDelta",

@@ -32,7 +32,7 @@ from toolbay.config.models import ServerConfig
 from toolbay.config.networks import with_network
 from toolbay.errors import ConfigError, ToolbayError
 from toolbay.events import Events
-from toolbay.fleet import Fleet, Reloaded, ServerStatus
+from toolbay.fleet import Fleet, ServerStatus
 from toolbay.gateway.bus import Bus, LocalBus
 from toolbay.journal import Journal, UnfinishedCall
 from toolbay.lock import Lock
@@ -41,7 +41,7 @@ from toolbay.recollections import Folder, Recollections
 from toolbay.registry import Registry
 from toolbay.reloading import RELOAD, Given, Reloads
 from toolbay.sessions import MemoryConversation, Sessions
-from toolbay.types import CallContext, Interceptor, Json, Model, Progress, Subject, Tool, ToolResult, ToolSource
+from toolbay.types import CallContext, Interceptor, Json, Model, Progress, Reloaded, Subject, Tool, ToolResult, ToolSource
 from toolbay.upstream.engine import OpenEngine
 from toolbay.upstream.engines import official, with_credentials
 

@@ -19,7 +19,7 @@ import anyio
 import anyio.lowlevel
 
 from toolbay._redact import trace
-from toolbay.types import Outcome, Progress
+from toolbay.types import Outcome, Progress, Reloaded
 
 _log = logging.getLogger("toolbay.events")
 
@@ -74,21 +74,14 @@ class ToolsChanged(Event):
     changed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConfigReloaded(Event):
+@dataclass(frozen=True, kw_only=True)
+class ConfigReloaded(Event, Reloaded):
     """The configuration was read again and applied, or, with an `error`, was not: then what was there before goes on.
 
-    Names of servers, and in `tools_removed` of tools, as in `Reloaded`. `path` is the file, empty where there is none.
+    Names of servers, and in `tools_removed` of tools. `path` is the file, empty where there is none.
     """
 
     path: str
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    retried: tuple[str, ...] = ()
-    connected: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    tools_removed: tuple[str, ...] = ()
     error: str = ""
     seconds: float = 0.0
 

@@ -25,7 +25,7 @@ from toolbay.recollections import Recalled, Recollections
 from toolbay.reconcile import plan
 from toolbay.registry import Registry, Snapshot
 from toolbay.settling import Seen, Settling
-from toolbay.types import ArtifactStore, Json, Subject, Tool, ToolResult
+from toolbay.types import ArtifactStore, Json, Reloaded, Subject, Tool, ToolResult
 from toolbay.upstream.capabilities import get_prompt, read_resource
 from toolbay.upstream.connection import Connection
 from toolbay.upstream.engine import OpenEngine
@@ -70,19 +70,6 @@ class ServerStatus:
     description: str = ""
     remembered: bool = False
     """Whether what it offers is what it listed in the last run, since it is not up yet."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reloaded:
-    """What a reload did, by names of servers; `tools_removed` are names of tools."""
-
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    retried: tuple[str, ...] = ()
-    connected: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    tools_removed: tuple[str, ...] = ()
 
 
 class Fleet:

@@ -21,9 +21,9 @@ from toolbay._redact import Secrets, trace
 from toolbay.config.models import Config
 from toolbay.errors import ConfigError, ToolbayError
 from toolbay.events import ConfigReloaded, Events
-from toolbay.fleet import Reloaded
 from toolbay.gateway.bus import Inbox, as_json
 from toolbay.lock import FILE_NAME, Lock
+from toolbay.types import Reloaded
 from toolbay.watching import Contents, Files, hangups
 
 RELOAD = "reload"
@@ -256,16 +256,4 @@ class _Signals:
 
 
 def _told(turn: _Turn, config: Config, seconds: float) -> ConfigReloaded:
-    done = turn.result or Reloaded()
-    return ConfigReloaded(
-        path=str(config.path or ""),
-        added=done.added,
-        changed=done.changed,
-        removed=done.removed,
-        retried=done.retried,
-        connected=done.connected,
-        failed=done.failed,
-        tools_removed=done.tools_removed,
-        error=turn.error,
-        seconds=seconds,
-    )
+    return ConfigReloaded(path=str(config.path or ""), error=turn.error, seconds=seconds, **vars(turn.result or Reloaded()))

@@ -245,6 +245,19 @@ Interceptor: TypeAlias = Callable[[Invocation, Next], Awaitable[ToolResult]]
 """What cuts across calls (approval, limits, tracing): `(invocation, next) -> result`, in a list, outermost first."""
 
 
+@dataclass(frozen=True, kw_only=True)  # no slots: an event is one too, and has slots of its own
+class Reloaded:
+    """What a reload did, by names of servers; `tools_removed` are names of tools."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    retried: tuple[str, ...] = ()
+    connected: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    tools_removed: tuple[str, ...] = ()
+
+
 class ArtifactStore(Protocol):
     """Where files go that tools return."""
 

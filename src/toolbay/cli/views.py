@@ -25,7 +25,7 @@ from toolbay.events import (
     TextArrived,
     TurnFinished,
 )
-from toolbay.types import Outcome, Progress
+from toolbay.types import Outcome, Progress, Reloaded
 from toolbay.upstream.launch import SEARCHED
 
 _HEAD_LINES: Final = 3
@@ -171,24 +171,7 @@ def faults_of(config: Config) -> list[str]:
     return [*told, *(fault for entry in invalid for fault in entry.told)]
 
 
-class Change(Protocol):
-    """What a reload did, by names of servers."""
-
-    @property
-    def added(self) -> tuple[str, ...]: ...
-    @property
-    def changed(self) -> tuple[str, ...]: ...
-    @property
-    def removed(self) -> tuple[str, ...]: ...
-    @property
-    def retried(self) -> tuple[str, ...]: ...
-    @property
-    def connected(self) -> tuple[str, ...]: ...
-    @property
-    def failed(self) -> tuple[str, ...]: ...
-
-
-def what_changed(done: Change) -> str:
+def what_changed(done: Reloaded) -> str:
     """`added time; changed files`, or empty."""
     parts = {
         "added": done.added,
