@@ -132,7 +132,7 @@ async def test_attack_12_an_address_that_a_server_names_for_a_login_is_not_opene
         group.cancel_scope.cancel()
     ((state, error),) = told
     assert state == "needs_auth"
-    assert "credentials" in error
+    assert "it wants a login: log in with `toolbay login s`" in error
     assert dialled >= 1
     assert started == []
 
