@@ -82,10 +82,8 @@ class Connection:
         """Text without the secrets that there are at that moment."""
         self._engine: Engine | None = None
         self._stop, self._closed, self._again = anyio.Event(), anyio.Event(), anyio.Event()
-        self.chatter = Chatter(name, self.safe)
-        self._refresh = Refresh(name, self.safe)
-        self._ids = itertools.count(1)
-        self.turns = Turns(name)
+        self.chatter, self._refresh = Chatter(name, self.safe), Refresh(name, self.safe)
+        self._ids, self.turns = itertools.count(1), Turns(name)
         self._strayed = _once(partial(_tell_pollution, name, events, safe), when=lambda: self._engine is not None)
         self._opening: anyio.CancelScope | None = None
 
@@ -123,8 +121,7 @@ class Connection:
 
     async def wait_settled(self) -> None:
         """Return as soon as the server is `settled` (see `Standing`)."""
-        while not self.standing.settled:
-            await self.standing.wait_change()
+        await self.standing.wait_settled()
 
     async def request(
         self,

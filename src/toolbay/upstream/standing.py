@@ -70,6 +70,10 @@ class Standing:
     async def wait_change(self) -> None:
         await self._changed.wait()
 
+    async def wait_settled(self) -> None:
+        while not self.settled:
+            await self.wait_change()
+
     # -- what happens -------------------------------------------------------------------------------------------------
 
     def ask(self, why: Happening = Happening.START) -> bool:
