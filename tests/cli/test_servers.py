@@ -318,7 +318,10 @@ def test_a_launcher_without_a_package_is_not_waited_for(words: list[str], tmp_pa
     configure(weather={"command": str(npx), "args": ["-y"], "startupTimeout": 3600})
     done = toolbay(*words, cwd=tmp_path)
     assert done.returncode == 3
-    assert "its arguments name no package, so npx has nothing to run" in done.stdout + done.stderr
+    assert (done.stdout + done.stderr).count("arguments that name no package, so npx has nothing to run") == 1
+    checked = toolbay("config", "check", cwd=tmp_path)
+    assert checked.returncode == 1
+    assert '✗ tools.mcpServers.weather: Server "weather" has arguments that name no package' in checked.stdout
 
 
 def test_check_names_packages_without_a_version(tmp_path: Path) -> None:

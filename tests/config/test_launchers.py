@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from toolbay.config import load
+from toolbay.config import load, parse
 from toolbay.config.launchers import bare_name, nameless, pinned, unpinned
-from toolbay.config.models import ServerConfig, TransportType
+from toolbay.config.models import InvalidServer, ServerConfig, TransportType
 from toolbay.errors import ConfigError
 
 
@@ -62,9 +62,24 @@ def test_attack_16_a_package_without_an_exact_version_is_found(words: str, packa
     ],
 )
 def test_a_launcher_that_is_told_no_package_is_found(words: str, has_none: bool) -> None:
-    """TRA-8: it would print how it is used, or wait for ever."""
+    """TRA-8, CFG-6: it would print how it is used, or wait for ever; so its entry cannot be used, which is said without starting it."""
     command, *args = words.split()
-    assert nameless(entry(command, *args)) is has_none
+    wrong = nameless(entry(command, *args))
+    assert bool(wrong) is has_none
+    read = parse({"mcpServers": {"s": {"command": command, "args": args}, "none": {"command": "x"}}}).tools.mcp_servers
+    told = [f'Server "s" has arguments that {wrong}.'] if has_none else []
+    assert [fault for server in read.values() if isinstance(server, InvalidServer) for fault in server.told] == told
+
+
+def test_arguments_that_could_not_be_resolved_are_not_judged() -> None:
+    """CFG-6: one fault, and not another one for what it leaves out; a reference that is empty names no package."""
+    servers = {"mcpServers": {"s": {"command": "npx", "args": ["-y", "${PACKAGE}"]}}}
+    for environ, said in (({}, "PACKAGE"), ({"PACKAGE": ""}, "name no package")):
+        server = parse(servers, environ=environ).tools.mcp_servers["s"]
+        assert isinstance(server, InvalidServer)
+        assert len(server.told) == 1
+        assert said in server.reason
+    assert isinstance(parse(servers, environ={"PACKAGE": "weather"}).tools.mcp_servers["s"], ServerConfig)
 
 
 @pytest.mark.parametrize("package", ["@scope/server", "@scope/server@latest", "@scope/server@^1.2.3"])

@@ -261,8 +261,8 @@ async def test_launchers_that_take_any_version_are_noted_together(tmp_path: Path
 async def test_a_launcher_that_is_told_no_package_is_no_slow_start() -> None:
     """TRA-8: npx without a name has nothing to run."""
     finding = errors(await only({**stdio("npx", "-y"), "startupTimeout": 1}))[0]
-    assert finding.what == "its arguments name no package"
-    assert "[-y, " in finding.mend
+    assert finding.what == "its entry cannot be used"
+    assert "has arguments that name no package, so npx has nothing to run: name it in `args`, as in [-y, " in finding.why
 
 
 async def test_a_server_that_ends_soon_after_it_was_ready_does_not_count_as_fine() -> None:

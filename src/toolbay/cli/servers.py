@@ -200,15 +200,16 @@ def _check(name: str, entry: dict[str, Any]) -> None:
     """Refuse what the loader would call invalid, references aside: those may be set later."""
     from toolbay.config import parse  # noqa: PLC0415
     from toolbay.config.launchers import nameless  # noqa: PLC0415
-    from toolbay.config.models import InvalidServer, ServerConfig  # noqa: PLC0415
+    from toolbay.config.models import InvalidServer, ServerConfig, TransportType  # noqa: PLC0415
 
+    given = ServerConfig(type=TransportType.STDIO, command=entry.get("command", ""), args=tuple(entry.get("args", ())))
+    if nameless(given):
+        again = shlex.join(["toolbay", "add", name, "--", given.command, *given.args])
+        raise ConfigError(f"{given.command} is given no package to run: {again} PACKAGE")
     bare = {key: value for key, value in entry.items() if key not in {"env", "headers"}}
     found = parse({"tools": {"mcpServers": {name: bare}}}, environ=os.environ).tools.mcp_servers.get(name)
     if isinstance(found, InvalidServer) and "${" not in str(bare):
         raise ConfigError(found.reason)
-    if isinstance(found, ServerConfig) and nameless(found):
-        again = shlex.join(["toolbay", "add", name, "--", found.command, *found.args])
-        raise ConfigError(f"{found.command} is given no package to run: {again} PACKAGE")
 
 
 def _servers(path: Path) -> Sequence[str]:

@@ -48,17 +48,18 @@ def pinned(package: str, version: str = "VERSION") -> str:
     return f"{bare_name(package)}@{version}"
 
 
-def nameless(config: ServerConfig) -> bool:
-    """Whether the entry's launcher of packages is told none, and so has nothing to run."""
+def nameless(config: ServerConfig) -> str:
+    """What is wrong with the arguments of a launcher of packages that is told none, and the mend: a clause that goes on after them.
+
+    Empty where it is told one, or needs none.
+    """
     launcher = launcher_of(config)
     if config.type is not TransportType.STDIO or launcher not in _NPM | _PYPI or _SCRIPTS.intersection(config.args):
-        return False
-    return not any(word.startswith(("--call=", "-c=")) for word in config.args) and not package_of(config)
-
-
-def example(config: ServerConfig) -> str:
-    """Arguments that name a package, as they may be written for the entry's launcher."""
-    return "[mcp-server-time]" if launcher_of(config) in _PYPI else "[-y, @modelcontextprotocol/server-everything]"
+        return ""
+    if any(word.startswith(("--call=", "-c=")) for word in config.args) or package_of(config):
+        return ""
+    example = "[mcp-server-time]" if launcher in _PYPI else "[-y, @modelcontextprotocol/server-everything]"
+    return f"name no package, so {launcher} has nothing to run: name it in `args`, as in {example}"
 
 
 def launcher_of(config: ServerConfig) -> str:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from toolbay import _redact
 from toolbay.config import dotenv, fields, logins, reading, references, synonyms
+from toolbay.config.launchers import nameless
 from toolbay.config.models import InvalidServer, Problem, ServerConfig, TransportType
 from toolbay.config.places import digest, tilde
 from toolbay.errors import ConfigError
@@ -109,6 +110,8 @@ def _server(name: str, entry: Any, where: str, around: Surroundings, findings: F
         return None
     if server.type is TransportType.STDIO and _holds_arguments(server.command, around):
         findings.note(f"{where}.command", "The key `command` holds more than a program's name or path: arguments belong in `args`.")
+    if not unresolved & {"command", "args"} and (wrong := nameless(server)):
+        faults.append(f"has arguments that {wrong}")
     _tell_login(server, where, findings)
     for key in _NOT_YET:
         if getattr(server, key) != ServerConfig.model_fields[key].default:

@@ -20,7 +20,7 @@ import anyio.to_thread
 from toolbay._lenient import as_object
 from toolbay._nearest import nearest
 from toolbay.config import reading
-from toolbay.config.launchers import bare_name, example, nameless, package_of
+from toolbay.config.launchers import bare_name, package_of
 from toolbay.config.models import ServerConfig
 from toolbay.config.places import user_home
 from toolbay.diagnosis import programs, versions
@@ -205,9 +205,6 @@ def _look_at_arguments(look: _Look) -> None:
         if any(word == "--tty" or _has_flag(word, "t") for word in after):
             why = "a terminal mixes stderr into stdout and changes line ends, which no protocol survives"
             look.notes.warning("its container gets a terminal", why, "remove -t from `args`")
-
-    if nameless(config):
-        look.notes.error("its arguments name no package", f"{name} has nothing to run", f"name it in `args`, as in {example(config)}")
 
 
 def _has_flag(word: str, flag: str) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from toolbay.config.launchers import example, launcher_of, nameless
+from toolbay.config.launchers import nameless
 from toolbay.config.models import ServerConfig
 from toolbay.errors import LaunchFailed
 
@@ -124,9 +124,8 @@ def prepare(
         if resolved is None:
             raise LaunchFailed(_not_found(command, cwd, path), retriable=False)
         argv = (resolved, *config.args)
-    if nameless(config):  # it would say nothing, or wait for a person
-        text = f"its arguments name no package, so {launcher_of(config)} has nothing to run: name it in `args`, as in {example(config)}"
-        raise LaunchFailed(text, retriable=False)
+    if wrong := nameless(config):  # it would say nothing, or wait for a person
+        raise LaunchFailed(f"its arguments {wrong}", retriable=False)
     limits = config.limits
     return Launch(argv=argv, env=env, cwd=cwd, shown=command, memory=limits.memory, processes=limits.processes)
 
