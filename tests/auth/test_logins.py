@@ -102,10 +102,13 @@ def test_one_entry_has_one_set_of_credentials() -> None:
         ({"type": "streamableHttp", "url": "https://example.org/mcp", "auth": {"type": "none"}}, False),
         ({"type": "streamableHttp", "url": "https://example.org/mcp", "headers": {"X-Api-Key": "k"}}, True),
         ({"type": "streamableHttp", "url": "https://example.org/mcp", "headers": {"aUTHORIZATION": "Basic k"}}, False),
+        ({"type": "streamableHttp", "url": "http://127.0.0.1:8000/mcp"}, True),
+        ({"type": "streamableHttp", "url": "http://example.org/mcp"}, False),
+        ({"type": "sse", "url": "http://10.0.0.5/sse", "auth": {"type": "oauth"}}, False),
     ],
 )
 async def test_what_a_person_has_set_goes_before_a_login(given: Any, takes: bool) -> None:
-    """LIF-2: a configured Authorization header, or `auth: none`, is sent as it is."""
+    """LIF-2: a configured Authorization header, or `auth: none`, is sent as it is. SEC: RFC 6750, 5.3: nothing is sent in clear."""
     config = ServerConfig.model_validate(given)
     assert takes_login(config) is takes
     assert (Logins(Memory()).of("s", config) is not None) is takes

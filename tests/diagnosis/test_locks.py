@@ -87,6 +87,18 @@ async def test_who_has_not_logged_in_is_told_the_command() -> None:
     assert "WWW-Authenticate: Bearer resource_metadata=" in finding.shown[0]
 
 
+def test_where_others_could_read_it_a_login_is_no_advice_and_https_is() -> None:
+    """TRA-3, SEC: RFC 6750, 5.3: nobody is told to put a token into a header there, either."""
+    url = "http://mcp.example.org/mcp"
+    answer, notes = Answer(url=url, status=401, headers={"www-authenticate": "Bearer"}), Notes(server="s")
+    config = ServerConfig.model_validate({"type": "streamableHttp", "url": url})
+    locks.tell("s", config, answer, notes, standing=LoginStatus(logged_in=False), credentials=None)
+    mend = the_error(notes).mend
+    assert "https://" in mend
+    assert "toolbay login s" in mend
+    assert "headers" not in mend
+
+
 async def test_a_login_that_has_ended_is_told_with_its_reason() -> None:
     """TRA-3, H4: the authorization server no longer renews it; the next look does not ask again."""
     async with scene() as here:

@@ -22,6 +22,7 @@ from toolbay.upstream import faults
 from toolbay.upstream.authorized import Authorized
 from toolbay.upstream.engines import official, with_credentials
 from toolbay.upstream.ledger import Ledger
+from toolbay.upstream.statuses import refused_status
 
 pytestmark = pytest.mark.anyio
 
@@ -255,6 +256,45 @@ async def test_a_token_goes_to_its_server_only(name: str) -> None:
             assert (seen.brought, wallet.asked) == (["", ""], [])
             assert (await client.post(server.url, content=b"{}")).status_code == 401
             assert (seen.brought[2:], len(wallet.asked)) == ([f"Bearer {FIRST}"], 1)
+
+
+class Wire(httpx2.AsyncBaseTransport):
+    """Refuses everything, and keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.brought: list[str] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.brought.append(request.headers.get("Authorization", ""))
+        return httpx2.Response(401, headers={"WWW-Authenticate": EXPIRED}, request=request)
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("http://example.org/mcp", False),
+        ("http://10.0.0.5/mcp", False),
+        ("http://localhost.example.org/mcp", False),
+        ("https://example.org/mcp", True),
+        ("http://127.0.0.1:8000/mcp", True),
+        ("http://localhost/mcp", True),
+    ],
+)
+async def test_a_token_does_not_go_in_clear_through_a_network(url: str, sent: bool) -> None:
+    """SEC: RFC 6750, 5.3: whoever is on the way could use it; its refusal asks for none."""
+    wire, wallet = Wire(), Wallet()
+    authorized = Authorized(wire, wallet, home=http.target(url), ledger=Ledger())
+    await authorized.handle_async_request(httpx2.Request("POST", url, content=b"{}"))
+    assert (wire.brought, bool(wallet.asked)) == ([f"Bearer {FIRST}" if sent else ""], sent)
+
+
+def test_a_server_that_wants_a_login_in_clear_is_told_with_what_helps() -> None:
+    """H4: nobody is led to put a token into a header there instead."""
+    answer = httpx2.Response(401, headers={"WWW-Authenticate": EXPIRED})
+    said(
+        refused_status(answer, "", "http://example.org/mcp", str), "http://example.org/mcp answered HTTP 401, it wants a login", "https://"
+    )
+    said(refused_status(answer, "", "https://example.org/mcp", str), "set an Authorization header")
 
 
 async def test_a_refusal_whose_body_does_not_end_is_waited_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:

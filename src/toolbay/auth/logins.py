@@ -73,10 +73,22 @@ class Waking:
 
 
 def takes_login(config: ServerConfig) -> bool:
-    """Whether requests to this server may carry what a login brings: over HTTP, unless the entry says `none`, or what to send instead."""
-    if config.type is TransportType.STDIO or (config.auth is not None and config.auth.type == "none"):
-        return False
-    return not any(name.lower() == "authorization" for name in config.headers)
+    """Whether requests to this server may carry what a login brings.
+
+    They do over HTTP that nobody on the way can read (RFC 6750, 5.3), unless the entry says `none`, or what to send instead.
+    """
+    return config.type is not TransportType.STDIO and not _without(config)
+
+
+def _without(config: ServerConfig) -> str:
+    """Why requests over HTTP carry no login, and what to do about it: a clause; empty where they may."""
+    if config.auth is not None and config.auth.type == "none":
+        return "its `auth` is none: take that out of the entry first"
+    if any(name.lower() == "authorization" for name in config.headers):
+        return "its entry has an Authorization header, which is sent in its place: take that out of the entry first"
+    from toolbay.auth.trust import secure  # noqa: PLC0415 - as in `_credentials`
+
+    return "" if secure(config.url) else "its `url` is not https, so that others could read it on the way and use it: set one that is"
 
 
 class Logins:
@@ -217,10 +229,8 @@ def _check(name: str, config: ServerConfig) -> None:
     """Raise ConfigError for a server that one does not log in to."""
     if config.type is TransportType.STDIO:
         raise ConfigError(f"{name} is a program that is started here and takes its credentials in `env`: there is nothing to log in to")
-    if not takes_login(config):
-        chosen = config.auth is not None and config.auth.type == "none"
-        why = "its `auth` is none" if chosen else "its entry has an Authorization header, which is sent in its place"
-        raise ConfigError(f"{name} uses no login, since {why}: take that out of the entry first")
+    if why := _without(config):
+        raise ConfigError(f"{name} uses no login, since {why}")
 
 
 async def _revoked(login: Login, config: ServerConfig) -> bool:

@@ -40,9 +40,14 @@ def shown(url: str) -> str:
 def secure(url: str) -> bool:
     """Whether what is sent to `url` is private on its way: https, or this machine in so many words (RFC 8252, 8.3)."""
     try:
-        return _is_secure(target(url))
+        return private(target(url))
     except BlockedAddress:
         return False
+
+
+def private(there: Target) -> bool:
+    """`secure`, of an address that was taken apart."""
+    return there.scheme == "https" or is_here(there)
 
 
 def clear(url: str, *, what: str) -> Target:
@@ -54,7 +59,7 @@ def clear(url: str, *, what: str) -> Target:
         there = target(url)
     except BlockedAddress as error:
         raise LoginFailed(f"{said} {error.cause}") from error
-    if not _is_secure(there):
+    if not private(there):
         raise LoginFailed(f"{said} it does not begin with https://, so others could read what is sent there")
     return there
 
@@ -73,10 +78,6 @@ def check(url: str, *, what: str, issuer: str, hosts: Collection[str]) -> str:
         f"the authorization server at {home.host} names a {what} at another domain, {there.host}, which is not used, since a login"
         f' could be stolen that way: if both are known to belong together, add `auth: {{hosts: ["{there.host}"]}}` to this server'
     )
-
-
-def _is_secure(there: Target) -> bool:
-    return there.scheme == "https" or is_here(there)
 
 
 def _belongs(there: Target, home: Target) -> bool:

@@ -10,6 +10,7 @@ from toolbay._redact import url as shown_url
 from toolbay._text import line
 from toolbay.auth.challenges import Challenge, bearer
 from toolbay.auth.logins import LoginStatus
+from toolbay.auth.trust import secure
 from toolbay.config.models import ServerConfig
 from toolbay.diagnosis.answers import Answer
 from toolbay.diagnosis.findings import Notes
@@ -42,6 +43,8 @@ def tell(name: str, config: ServerConfig, answer: Answer, notes: Notes, *, stand
         mend = _DENIED
     elif any(key.lower() == "authorization" for key in config.headers):
         mend = "the Authorization header in `headers` is not accepted: renew the token, and check that its variable is set"
+    elif challenge is not None and not secure(config.url):
+        mend = f"set a `url` that begins with https://, and {_command(name)} logs in: a login is not sent where others could read it"
     else:
         mend = f"put a token into {_HEADER}"
         if challenge is not None:

@@ -1,4 +1,6 @@
-"""Requests with a token: it goes to the server's own origin only; one that is refused is renewed, and the request sent once more.
+"""Requests with a token: it goes to the server's own origin only, and never in clear through a network (RFC 6750, 5.3).
+
+One that is refused is renewed, and the request sent once more.
 
 `Authorized` sits between `Faults` and what dials. A refusal says that the request was not carried out (RFC 6750, 3.1), and so does
 the ledger while another token is fetched.
@@ -9,6 +11,7 @@ from __future__ import annotations
 import httpx2
 
 from toolbay.auth.challenges import bearer
+from toolbay.auth.trust import private
 from toolbay.errors import Refused
 from toolbay.net.guard import Target, within
 from toolbay.net.http import leads_to
@@ -36,7 +39,7 @@ class Authorized(httpx2.AsyncBaseTransport):
         Raises:
             httpx2.ConnectError: a token had to be renewed, and who does that could not be reached; its cause is the `Refused`.
         """
-        if not within(self._home, leads_to(request.url)):
+        if not (private(self._home) and within(self._home, leads_to(request.url))):
             return await self._inner.handle_async_request(request)
         try:
             used = await self._credentials.token()

@@ -12,6 +12,8 @@ import httpx2
 
 from toolbay._redact import url as shown_url
 from toolbay._text import clean, line
+from toolbay.auth.challenges import bearer
+from toolbay.auth.trust import secure
 from toolbay.errors import AuthRequired, Busy, ServerError, ToolbayError
 
 REFUSED = frozenset({400, 401, 403, 404, 405, 406, 407, 410, 411, 413, 414, 415, 417, 421, 425, 426, 428, 429, 431})
@@ -34,7 +36,7 @@ def refused_status(response: httpx2.Response, body: str, url: str, safe: Callabl
     where = shown_url(url)
     said = f": {line(safe(clean(body)), 200)}" if body.strip() and not _is_html(headers) else ""
     if status in (401, 403):
-        why = response.extensions.get(MEND) or _denial(status, headers)
+        why = response.extensions.get(MEND) or _denial(status, headers, url)
         return AuthRequired(f"{where} answered HTTP {status}, {why}{said}", code=status)
     if status == 404:
         return ServerError(f"{where} answered HTTP 404: there is no MCP endpoint at this address{said}", code=404, ran=False)
@@ -89,10 +91,12 @@ def in_words(seconds: float) -> str:
     return f"{math.ceil(seconds / 3600)} h" if seconds < 2 * 86_400 else f"{math.ceil(seconds / 86_400)} days"
 
 
-def _denial(status: int, headers: httpx2.Headers) -> str:
+def _denial(status: int, headers: httpx2.Headers, url: str) -> str:
     """Why it was denied, as far as the challenge tells (RFC 6750, 3), and what to do."""
     challenge = headers.get("www-authenticate", "")
     if status == 401:
+        if bearer(challenge) is not None and not secure(url):
+            return "it wants a login, which is not sent where others could read it on the way: set a `url` that begins with https://"
         what = "the credentials it got are no longer valid" if "invalid_token" in challenge else "it wants credentials"
         return f"{what}: set an Authorization header in `headers`"
     scope = re.search(r'scope="([^"]{1,200})"', challenge)
