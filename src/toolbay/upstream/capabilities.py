@@ -19,7 +19,6 @@ from toolbay._lenient import as_object, as_objects, as_text
 from toolbay._redact import redacted, trace
 from toolbay._text import clean, line
 from toolbay._weight import aside, heavy
-from toolbay.config.models import ServerConfig
 from toolbay.errors import BadCall, Busy, CallError, CallTimeout, ConnectionFailed, ConnectionLost, ServerError
 from toolbay.types import (
     MAY_HAVE_RUN,
@@ -41,7 +40,7 @@ from toolbay.upstream.engine import Budget
 from toolbay.upstream.hygiene import hygienic
 from toolbay.upstream.listing import Listing
 from toolbay.upstream.naming import Key, wrapped
-from toolbay.upstream.repeats import repeat_of
+from toolbay.upstream.repeats import Terms, terms_of
 from toolbay.upstream.schema import UntranslatableSchema, normalise
 
 _log = logging.getLogger(__name__)
@@ -208,7 +207,7 @@ class ToolInvocation:
         self._budget = budget
         self._name: str = item["name"]
         self._key = Key(connection.name, Kind.TOOL, self._name)
-        self._terms: tuple[ServerConfig, Repeat, Budget] | None = None
+        self._terms: Terms | None = None
         promised = item.get("outputSchema")
         self._output_schema: Json | None = cast("Json", promised) if isinstance(promised, dict) else None
         self._promises_much = heavy(self._output_schema, _LIGHT_SCHEMA)
@@ -216,15 +215,17 @@ class ToolInvocation:
         self.hints = _hints(as_object(item.get("annotations")))
 
     async def __call__(self, given: Json, context: CallContext) -> ToolResult:
-        _, repeat, budget = self._as_configured()
+        terms = self._terms
+        if terms is None or terms.config is not self._connection.config:
+            terms = self._terms = terms_of(self._connection.config, self._key, self.hints)
         params: Json = {"name": self._name, "arguments": given, "_meta": {IDEMPOTENCY_KEY: f"{_RUN}-{next(_CALLS)}"}}
         try:
             result = await self._connection.request(
                 "tools/call",
                 params,
-                budget=budget,
+                budget=terms.budget,
                 admit=partial(self._admit, params),
-                repeat=repeat,
+                repeat=terms.repeat,
                 on_progress=context.on_progress,
                 on_sent=context.on_sent,
             )
@@ -233,15 +234,6 @@ class ToolInvocation:
         much = self._promises_much or heavy(result)
         rendered = await aside(self._rendered, result) if much else self._rendered(result)
         return await render.settle(rendered, self._store, budget=self._budget, safe=self._connection.safe)
-
-    def _as_configured(self) -> tuple[ServerConfig, Repeat, Budget]:
-        """How far it may be repeated and how long it may take, worked out once for a configuration."""
-        config = self._connection.config
-        if self._terms is None or self._terms[0] is not config:
-            seconds = config.tool_timeouts.get(self._name, config.tool_timeout)
-            budget = Budget(timeout=seconds, ceiling=max(config.max_timeout, seconds))
-            self._terms = (config, repeat_of(config, self._key, self.hints), budget)
-        return self._terms
 
     def _admit(self, params: Json) -> None:
         """Before each attempt: what a trusted server said of the tool may be why nobody was asked, or why it is repeated. It must hold.

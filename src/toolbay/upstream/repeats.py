@@ -1,4 +1,6 @@
-"""Which calls may be sent again (CAL-3): by the configuration's word, then by what a trusted server says of a tool, else none.
+"""On what terms a tool is called: how long it may take, and which calls may be sent again (CAL-3).
+
+That is by the configuration's word, then by what a trusted server says of a tool, else none.
 
 That a tool only reads, or that a second call changes nothing, is what its server says of itself. It is believed where the
 person who wrote the configuration has said `trusted`; otherwise it is a hint for eyes.
@@ -8,14 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from toolbay.config.models import ServerConfig
 from toolbay.types import Hints
 from toolbay.upstream.attempts import Repeat
+from toolbay.upstream.engine import Budget
 from toolbay.upstream.naming import Key, called
 
 Word: TypeAlias = Literal["safe", "always", "never"]
+
+
+class Terms(NamedTuple):
+    """The terms of one tool under one configuration: worked out once, for all its calls."""
+
+    config: ServerConfig
+    repeat: Repeat
+    budget: Budget
+
+
+def terms_of(config: ServerConfig, key: Key, hints: Hints) -> Terms:
+    """On what terms the tool `key` is called."""
+    seconds = config.tool_timeouts.get(key.name, config.tool_timeout)
+    budget = Budget(timeout=seconds, ceiling=max(config.max_timeout, seconds))
+    return Terms(config, repeat_of(config, key, hints), budget)
 
 
 def repeat_of(config: ServerConfig, key: Key, hints: Hints) -> Repeat:
