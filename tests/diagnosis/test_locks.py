@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,8 @@ from diagnosis.patients import only, the_error
 from servers.raw_http import RawHttp, Step
 from servers.raw_oauth import RawOAuth
 from support import servers
-from support.logins import Agreeing
+from support.logins import Agreeing, logged_in_before
+from support.processes import eventually
 from toolbay.auth.flow import logged_in
 from toolbay.auth.logins import Logins, LoginStatus
 from toolbay.auth.records import Login
@@ -26,6 +28,7 @@ from toolbay.config.models import ServerConfig
 from toolbay.diagnosis import locks
 from toolbay.diagnosis.answers import Answer
 from toolbay.diagnosis.findings import Level, Notes, Report, Verdict
+from toolbay.diagnosis.reaching import approach, listen
 
 pytestmark = pytest.mark.anyio
 
@@ -124,6 +127,27 @@ async def test_a_token_that_ran_out_and_cannot_be_renewed_is_told_with_its_time(
         answer = Answer(url=URL, status=401, headers={"www-authenticate": "Bearer"})
         locks.tell("s", here.config(), answer, notes, standing=standing, credentials=logins.of("s", here.config()))
     assert "the login ended at 2023-11-14 22:13 UTC, and nothing was given to renew it with" in the_error(notes).why
+
+
+async def test_a_look_that_is_broken_off_ends_no_login() -> None:
+    """H4, TRA-3: a token that is being renewed then is kept: the authorization server takes the one before no more."""
+    async with scene() as here:
+        config, notes = here.config(), Notes(server="s")
+        login = await logged_in_before(here.store, here.oauth, "s", config)
+        here.oauth.expire()
+        here.oauth.steps["refresh_token"] = [Step(wait=True)]
+        reach = await approach(config, notes)
+        async with anyio.create_task_group() as group:
+            group.start_soon(listen, "s", config, Logins(here.store), reach, notes)
+            await eventually(lambda: bool(here.oauth.forms), "the renewal being under way")
+            group.cancel_scope.cancel()
+            here.oauth.gate.set()
+        await eventually(lambda: here.oauth.refreshes == 1, "the rotation")
+    kept = await here.kept()
+    assert kept is not None
+    assert kept.tokens is not None
+    assert login.tokens is not None
+    assert kept.tokens.refresh != login.tokens.refresh
 
 
 async def test_a_login_that_is_too_small_is_told_with_what_it_lacks() -> None:

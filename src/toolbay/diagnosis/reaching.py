@@ -109,13 +109,14 @@ async def _asked_as_known(client: httpx2.AsyncClient, config: ServerConfig, cred
     """`_asked` at a server's address, with the login that there is, as `upstream.authorized` does it. Raises Refused as that."""
     if credentials is None:
         return await _asked(client, config.url, config.type)
-    used = await _carry(client, credentials)
-    answer = await _asked(client, config.url, config.type)
-    challenge = answer.headers.get("www-authenticate", "")
-    if answer.status in (401, 403) and await credentials.renew(used, status=answer.status, challenge=challenge):
-        await _carry(client, credentials)
+    async with credentials.at_work():
+        used = await _carry(client, credentials)
         answer = await _asked(client, config.url, config.type)
-    return answer
+        challenge = answer.headers.get("www-authenticate", "")
+        if answer.status in (401, 403) and await credentials.renew(used, status=answer.status, challenge=challenge):
+            await _carry(client, credentials)
+            answer = await _asked(client, config.url, config.type)
+        return answer
 
 
 async def _carry(client: httpx2.AsyncClient, credentials: Credentials) -> str:
