@@ -129,11 +129,39 @@ def test_what_a_name_server_answers_is_not_taken_for_the_mend() -> None:
     assert finding.mend == "correct its DNS entry"
 
 
-async def test_a_url_that_is_refused_whatever_it_resolves_to() -> None:
-    """SEC-28: its own words."""
+@pytest.mark.parametrize(
+    ("url", "why", "mend"),
+    [
+        ("http://0x7f.1/mcp", "0x7f.1 is an IPv4 address in a form that programs read differently", "write it as four decimal numbers"),
+        ("http://a-.test/mcp", "a-.test is no host name", "correct `url`"),
+        (
+            "http://metadata.google.internal/mcp",
+            "metadata.google.internal is a cloud's metadata service, which hands out credentials: it stays closed",
+            "correct `url`",
+        ),
+    ],
+)
+async def test_a_url_that_is_refused_whatever_it_resolves_to(url: str, why: str, mend: str) -> None:
+    """SEC-28: the guard's own words, and one mend."""
+    finding = the_error(await only({"url": url}))
+    assert (finding.what, finding.why, finding.mend) == ("its address may not be used", why, mend)
+
+
+async def test_a_url_that_is_refused_is_told_without_its_password() -> None:
+    """SEC-28: as written it is a credential."""
     finding = the_error(await only({"url": "http://user:hush-hush@127.0.0.1/mcp"}))
     assert "user name or password" in finding.why
     assert "hush-hush" not in finding.text
+
+
+async def test_a_proxy_that_cannot_be_used_is_told_with_its_own_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H14, TRA-3: and no other beside it."""
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:9")
+    finding = the_error(await only({"url": "http://weather.example/mcp"}))
+    assert "no http or https address (it is the proxy that is set)" in finding.why
+    assert finding.mend == "set an http one in HTTP_PROXY and HTTPS_PROXY"
 
 
 @pytest.mark.parametrize(

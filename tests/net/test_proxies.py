@@ -155,9 +155,14 @@ async def test_a_proxy_that_cannot_be_used_is_said_so_and_not_gone_around(proxy:
     """H14: the direct way may be what the proxy is there to prevent."""
     network = Recorder(answer())
     async with through(proxy, network, mcp=["8.8.8.8"]) as client:
-        with pytest.raises(httpx2.ConnectError, match=says):
+        with pytest.raises(httpx2.ConnectError, match=says) as caught:
             await client.get("http://mcp.test/")
     assert network.dialled == []
+    said = caught.value.__cause__
+    assert isinstance(said, BlockedAddress)
+    assert says in said.cause
+    if "metadata" not in says:
+        assert said.mend == "set an http one in HTTP_PROXY and HTTPS_PROXY"
 
 
 async def test_a_proxy_that_refuses_is_an_error_of_the_proxy() -> None:

@@ -17,7 +17,7 @@ from support.servers import free_port
 from toolbay.net import certificates, http
 from toolbay.net.guard import Policy
 from toolbay.net.proxy import Proxies
-from toolbay.net.steps import Stage, Walk, refusal, unknown_name, walk
+from toolbay.net.steps import Stage, Walk, refusal, unknown_name, verdict, walk
 
 pytestmark = pytest.mark.anyio
 
@@ -117,6 +117,16 @@ async def test_a_proxy_is_where_the_way_leads() -> None:
         url = f"http://127.0.0.1:{proxy.port}"
         found = await walk(http.target("https://elsewhere.test/mcp"), Policy(), proxies=Proxies.everywhere(url))
         assert (found.proxy, found.failed, stages(found)) == (url, None, [Stage.GUARD, Stage.TCP])
+
+
+async def test_a_proxy_that_has_no_address_is_mended_where_it_is_set() -> None:
+    """H14, TRA-3: `url` is right."""
+    found = await walk(http.target("https://elsewhere.test/mcp"), Policy(), proxies=Proxies.everywhere("socks5://proxy.test:1080"))
+    said = verdict(found.failure)
+    assert found.failed is Stage.GUARD
+    assert said is not None
+    assert said.cause.startswith("the address socks5://proxy.test:1080 cannot be used")
+    assert said.mend == "set an http one in HTTP_PROXY and HTTPS_PROXY"
 
 
 @given(st.binary(max_size=300))

@@ -11,6 +11,7 @@ import anyio
 import anyio.abc
 import pytest
 
+from net.wires import Small, always, answer
 from servers.raw_http import Piece, RawHttp, Step
 from support.connections import Link, linked
 from support.processes import eventually
@@ -20,6 +21,7 @@ from toolbay.types import Outcome, outcome_of
 from toolbay.upstream import streamable
 from toolbay.upstream.faults import WORKS_FOR, Faults
 from toolbay.upstream.ledger import Ledger
+from toolbay.upstream.streams import NotFollowed, sent
 
 pytestmark = pytest.mark.anyio
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
@@ -51,6 +53,20 @@ async def test_a_redirect_to_no_address_tells_nobody_that_the_call_was_not_taken
         assert (await outcome(link))[0] is Outcome.UNKNOWN
         assert calls(server) == 1
         assert link.heard.states == ["connecting", "ready"]
+
+
+async def test_a_redirect_that_is_not_followed_has_a_cause_and_a_mend_apart() -> None:
+    """TRA-3: so that who shows the one with a mend of his own does not show two."""
+    async with Small(always(answer(b"", "Location: http://127.0.0.1:9/mcp", status="307 Temporary Redirect"))) as server:
+        url = f"http://127.0.0.1:{server.port}/mcp"
+        async with http.client(policy=http.policy_for(url), proxy="") as client:
+            with pytest.raises(NotFollowed) as caught:
+                async with sent(client, "POST", url, json={}):
+                    raise AssertionError
+    error = caught.value
+    assert error.cause == f"http://127.0.0.1:{server.port} redirects to http://127.0.0.1:9, another origin, which is not followed"
+    assert error.mend == "set that as `url` if it is right"
+    assert (str(error), error.ran) == (f"{error.cause}: {error.mend}", False)
 
 
 async def test_a_tunnel_that_breaks_has_carried_nothing() -> None:

@@ -12,9 +12,10 @@ import httpx2
 
 from toolbay._redact import url as shown_url
 from toolbay.config.models import ServerConfig, TransportType
+from toolbay.diagnosis import ways
 from toolbay.diagnosis.findings import Notes
-from toolbay.errors import BlockedAddress, ServerError
-from toolbay.net.steps import Walk, led_to
+from toolbay.errors import ServerError
+from toolbay.net.steps import Walk, led_to, verdict
 
 ANSWER_SECONDS: Final = 10.0
 """How long one answer may take."""
@@ -53,9 +54,8 @@ class Answer:
 
 def tell_silence(config: ServerConfig, walked: Walk, answer: Answer, notes: Notes) -> None:
     where = shown_url(config.url)
-    blocked = next((cause for cause in led_to(answer.failure) if isinstance(cause, BlockedAddress)), None)
-    if blocked is not None:
-        notes.error("the network guard closes the way to its address", str(blocked), "correct `url`, or the proxy's address")
+    if (blocked := verdict(answer.failure)) is not None:
+        ways.tell_closed(blocked, notes)
         return
     shown: list[str] = []
     if isinstance(answer.failure, (TimeoutError, httpx2.TimeoutException)):

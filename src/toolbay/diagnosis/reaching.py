@@ -61,8 +61,11 @@ async def approach(config: ServerConfig, notes: Notes) -> Reach:
     try:
         goal = http.target(config.url)
         policy = _policy(config)
-    except (BlockedAddress, ConfigError) as error:
-        notes.error("its address may not be used", str(error), "correct `url`, or the list of ranges that is named")
+    except BlockedAddress as error:
+        notes.error("its address may not be used", error.cause, error.mend or "correct `url`")
+        return Reach()
+    except ConfigError as error:
+        notes.error("its address may not be used", str(error), "correct the list of ranges that is named")
         return Reach()
     walked = await walk(goal, policy)
     if walked.failed is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from toolbay._redact import url as shown_url
@@ -11,7 +12,7 @@ from toolbay.errors import BlockedAddress
 from toolbay.net import http
 from toolbay.net.addresses import AS_OF
 from toolbay.net.guard import Policy, check_addresses
-from toolbay.net.steps import Stage, Walk, led_to, refusal, unknown_name
+from toolbay.net.steps import Stage, Walk, led_to, refusal, unknown_name, verdict
 
 
 def tell(config: ServerConfig, walked: Walk, policy: Policy, notes: Notes) -> None:
@@ -19,7 +20,7 @@ def tell(config: ServerConfig, walked: Walk, policy: Policy, notes: Notes) -> No
     goal = http.target(config.url)
     through = f"through the proxy {shown_url(walked.proxy)} " if walked.proxy else ""
     where = shown_url(walked.proxy) if walked.proxy else goal.origin
-    if walked.failed is Stage.GUARD or any(isinstance(cause, BlockedAddress) for cause in led_to(walked.failure)):
+    if walked.failed is Stage.GUARD or verdict(walked.failure) is not None:
         _tell_verdict(config, walked, policy, notes)
     elif walked.failed is Stage.DNS:
         unknown = unknown_name(walked.failure)
@@ -48,9 +49,15 @@ def _tell_verdict(config: ServerConfig, walked: Walk, policy: Policy, notes: Not
         try:
             check_addresses(goal.host, [address], policy.toward(goal.host, goal.port))
         except BlockedAddress as error:
-            notes.error("the network guard closes the way to its address", error.cause, error.mend or "correct `url`", shown)
+            tell_closed(error, notes, shown)
             return
-    notes.error("the network guard closes the way to its address", str(walked.failure), "correct `url`, or the proxy's address")
+    if (error := verdict(walked.failure)) is not None:
+        tell_closed(error, notes)
+
+
+def tell_closed(error: BlockedAddress, notes: Notes, shown: Sequence[str] = ()) -> None:
+    """Put into `notes` what the guard said of an address on the way, and its mend alone: a second one would be no help."""
+    notes.error("the network guard closes the way to its address", error.cause, error.mend or "correct `url`", shown)
 
 
 def _tell_tls(host: str, port: int, walked: Walk, notes: Notes) -> None:

@@ -39,6 +39,7 @@ PUBLIC = Policy()
 """The public internet and nothing else."""
 ANYWHERE = Policy(whitelist=("0.0.0.0/0", "::/0"))
 """For proxies, which people set: any address but the metadata services."""
+MEND_PROXY = "set an http one in HTTP_PROXY and HTTPS_PROXY"
 
 Wrap = Callable[[httpx2.AsyncBaseTransport], httpx2.AsyncBaseTransport]
 
@@ -225,10 +226,9 @@ class Guarded(httpx2.AsyncBaseTransport):
         try:
             proxy = httpx2.Proxy(url)
         except (ValueError, httpx2.InvalidURL):
-            raise BlockedAddress("the proxy that is set (in the configuration or HTTP_PROXY, HTTPS_PROXY) has no proper URL") from None
+            raise BlockedAddress("the proxy that is set has no proper URL", MEND_PROXY) from None
         if proxy.url.scheme not in ("http", "https"):
-            text = f"the proxy that is set speaks {proxy.url.scheme}, which is not supported: set an http one in HTTP_PROXY and HTTPS_PROXY"
-            raise BlockedAddress(text)
+            raise BlockedAddress(f"the proxy that is set speaks {proxy.url.scheme}, which is not supported", MEND_PROXY)
         where = httpcore2.URL(scheme=proxy.url.raw_scheme, host=proxy.url.raw_host, port=proxy.url.port, target=b"/")
         return httpcore2.Proxy(where, proxy.raw_auth, ssl_context=self._tls if proxy.url.scheme == "https" else None)
 

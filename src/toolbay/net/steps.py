@@ -20,7 +20,7 @@ from toolbay.net import certificates
 from toolbay.net.certificates import Certificate
 from toolbay.net.dial import Dialler, close
 from toolbay.net.guard import Policy, Target, check_addresses
-from toolbay.net.http import ANYWHERE, CONNECT_TIMEOUT, target, trust
+from toolbay.net.http import ANYWHERE, CONNECT_TIMEOUT, MEND_PROXY, target, trust
 from toolbay.net.proxy import Proxies
 from toolbay.net.resolve import Resolver, SystemResolver
 
@@ -69,7 +69,7 @@ async def walk(
         try:
             goal, policy = target(made.proxy), ANYWHERE
         except BlockedAddress as error:
-            made.failed, made.failure = Stage.GUARD, error
+            made.failed, made.failure = Stage.GUARD, BlockedAddress(f"{error.cause} (it is the proxy that is set)", MEND_PROXY)
             return made
     walker = _Walker(made, goal, policy, cast("httpcore2.AsyncNetworkBackend", network or httpcore2.AnyIOBackend()))
     await walker.go(resolver or SystemResolver(), tls or trust())
@@ -162,6 +162,11 @@ class _Walker:
 def refusal(failure: BaseException | None) -> ssl.SSLCertVerificationError | None:
     """Why a certificate was not accepted, where that is what happened."""
     return next((cause for cause in led_to(failure) if isinstance(cause, ssl.SSLCertVerificationError)), None)
+
+
+def verdict(failure: BaseException | None) -> BlockedAddress | None:
+    """What the network policy said, where that is what happened."""
+    return next((cause for cause in led_to(failure) if isinstance(cause, BlockedAddress)), None)
 
 
 def unknown_name(failure: BaseException | None) -> socket.gaierror | None:

@@ -28,8 +28,8 @@ Events: TypeAlias = AsyncGenerator[httpx2.ServerSentEvent]
 class NotFollowed(BlockedAddress):
     """A redirect that the policy refused. `ran` as in `ServerError`: 307 and 308 say that the request belongs elsewhere as it is."""
 
-    def __init__(self, message: str, *, status: int = 0) -> None:
-        super().__init__(message)
+    def __init__(self, cause: str, mend: str = "", *, status: int = 0) -> None:
+        super().__init__(cause, mend)
         self.status = status
 
     @property
@@ -62,7 +62,7 @@ async def sent(client: httpx2.AsyncClient, method: str, url: str, **more: Any) -
                 there = http.target(url)
                 check_redirect(here, there, followed=followed, same_method=response.next_request.method == method)
             except BlockedAddress as error:
-                raise NotFollowed(str(error), status=response.status_code) from None
+                raise NotFollowed(error.cause, error.mend, status=response.status_code) from None
             here, followed = there, followed + 1
         finally:
             await response.aclose()
