@@ -290,10 +290,9 @@ async def test_a_token_does_not_go_in_clear_through_a_network(url: str, sent: bo
 
 def test_a_server_that_wants_a_login_in_clear_is_told_with_what_helps() -> None:
     """H4: nobody is led to put a token into a header there instead."""
-    answer = httpx2.Response(401, headers={"WWW-Authenticate": EXPIRED})
-    said(
-        refused_status(answer, "", "http://example.org/mcp", str), "http://example.org/mcp answered HTTP 401, it wants a login", "https://"
-    )
+    request = httpx2.Request("POST", "http://example.org/mcp")
+    answer = httpx2.Response(401, headers={"WWW-Authenticate": EXPIRED}, request=request)
+    said(refused_status(answer, "", str(request.url), str), "http://example.org/mcp answered HTTP 401, it wants a login", "https://")
     said(refused_status(answer, "", "https://example.org/mcp", str), "set an Authorization header")
 
 

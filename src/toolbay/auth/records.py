@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
 Method: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post"]
@@ -44,7 +44,7 @@ class Client:
     id: str
     issuer: str
     """Where this id counts; it is shown to nobody else."""
-    secret: str = ""
+    secret: str = field(default="", repr=False)
     method: Method = "none"
     redirect_uri: str = ""
     """The address on this machine that it was registered with; empty where any was."""
@@ -60,8 +60,8 @@ class Client:
 class Tokens:
     """What a token endpoint gave."""
 
-    access: str
-    refresh: str = ""
+    access: str = field(repr=False)
+    refresh: str = field(default="", repr=False)
     ends_at: float | None = None
     """When `access` ends, in seconds since 1970; None where nobody said."""
     scopes: tuple[str, ...] | None = None
