@@ -790,7 +790,7 @@ async def test_a_program_with_a_wrong_secret_asks_once(bench: Bench) -> None:
     assert len(bench.oauth.forms) == 1
     mend = credentials.mend(status=401, challenge=BEARER)
     assert mend.startswith(
-        "the program could not log in by itself: correct `auth` of this server (the authorization server http://127.0.0.1"
+        "the program could not log in by itself: correct `auth` of s (the authorization server http://127.0.0.1"
     )
     assert "invalid_client" in mend
     bench.as_program()
@@ -848,10 +848,10 @@ async def test_a_scope_that_a_login_lacks_is_noted_for_the_next_one(bench: Bench
     assert await bench.kept() == replace(login, wanted=("write", "admin"))
     assert not bench.oauth.paths
     mend = credentials.mend(status=403, challenge=lacks("read", "write"))
-    assert mend == "access was denied: the login lacks the scope write: log in again with `toolbay login s`, which asks for more"
+    assert mend == "the login lacks the scope write: log in again with `toolbay login s`"
     for challenge in ("", BEARER, lacks(), lacks("read")):
         assert not await credentials.renew(login.tokens.access, status=403, challenge=challenge)
-        assert credentials.mend(status=403, challenge=challenge) == "access was denied"
+        assert credentials.mend(status=403, challenge=challenge) == "access was denied: ask who runs s"
 
 
 async def test_a_program_asks_for_what_it_lacks_together_with_what_it_has(bench: Bench) -> None:
@@ -890,7 +890,7 @@ async def test_a_program_asks_for_more_a_few_times_and_never_twice_for_the_same(
             assert not await credentials.renew(token, status=403, challenge=lacks("write"))
         assert len(bench.oauth.forms) == 2
         mend = credentials.mend(status=403, challenge=lacks("write"))
-        assert mend.startswith("access was denied: the token lacks the scope write, which the authorization server did not give")
+        assert mend.startswith("the token lacks the scope write, which the authorization server did not give")
         bench.oauth.steps["token"] = [Step(kind="status", status=400, body=b'{"error": "invalid_scope"}')]
         for scope in ("a", "b", "c", "d"):
             assert not await credentials.renew(token, status=403, challenge=lacks(scope))
@@ -941,8 +941,8 @@ async def test_what_is_to_be_done_for_a_login_is_done_one_after_the_other(bench:
 @pytest.mark.parametrize(
     ("auth", "challenge", "mend"),
     [
-        (None, "", "it wants credentials: set an Authorization header in `headers`"),
-        (None, 'Basic realm="x"', "it wants credentials: set an Authorization header in `headers`"),
+        (None, "", "it wants credentials: log in with `toolbay login 'my server'`, or set an Authorization header in `headers` of my server"),
+        (None, 'Basic realm="x"', "it wants credentials: set an Authorization header in `headers` of my server"),
         (None, "Bearer", "it wants a login: log in with `toolbay login 'my server'`"),
         (None, 'X resource_metadata="https://example.org/"', "it wants a login: log in with `toolbay login 'my server'`"),
         ({"type": "oauth"}, "", "it wants a login: log in with `toolbay login 'my server'`"),
@@ -964,5 +964,5 @@ async def test_who_lacks_a_scope_without_a_login_is_told_to_log_in(bench: Bench)
     """H4: a server that lets everybody in, but not to everything."""
     credentials = bench.credentials()
     assert not await credentials.renew("", status=403, challenge=lacks("write"))
-    said = "access was denied: it wants a login with the scope write: log in with `toolbay login s`"
+    said = "it wants a login with the scope write: log in with `toolbay login s`"
     assert credentials.mend(status=403, challenge=lacks("write")) == said

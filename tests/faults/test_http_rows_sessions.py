@@ -33,10 +33,10 @@ async def test_h4_credentials_that_no_longer_hold_are_told_once_and_mended_by_a_
         await bay.well("note")
         server.token = "second-token"
         for result in await many(bay, 100, "note"):
-            bay.told(result, Outcome.NOT_EXECUTED, "401", "Authorization header in `headers`")
+            bay.told(result, Outcome.NOT_EXECUTED, "401", "Authorization header in `headers` is not accepted")
         await bay.reaches("needs_auth")
         assert bay.states() == ["connecting", "ready", "needs_auth"]
-        assert "set an Authorization header" in bay.error()
+        assert "the Authorization header in `headers` is not accepted: correct it" in bay.error()
         denied = server.denied
         assert denied <= 105, "one for each call that was under way"
         result, took = await timed(lambda: bay.call("note"))

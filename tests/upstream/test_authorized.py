@@ -22,6 +22,7 @@ from toolbay.upstream import faults
 from toolbay.upstream.authorized import Authorized
 from toolbay.upstream.engines import official, with_credentials
 from toolbay.upstream.ledger import Ledger
+from toolbay.upstream.statuses import MEND as MEND_OF
 from toolbay.upstream.statuses import refused_status
 
 pytestmark = pytest.mark.anyio
@@ -162,7 +163,7 @@ async def test_a_request_is_sent_twice_at_the_most(era: Any) -> None:
         door.valid = set()
         error = await link.outcome("note")
         assert isinstance(error, AuthRequired)
-        said(error, f"answered HTTP 401, {MEND} (401)")
+        said(error, f"HTTP 401, {MEND} (401)")
         assert [token for _, token in door.seen][-2:] == [f"Bearer {FIRST}", f"Bearer {SECOND}"]
         assert not server.effects
         await link.reaches("needs_auth")
@@ -191,7 +192,7 @@ async def test_a_scope_that_is_missing_is_asked_for_and_another_403_is_not() -> 
         assert await link.call("note", {"text": "x"}) == "x"
         assert wallet.asked == [(FIRST, 403, LACKING)]
         door.valid = set()
-        said(await link.outcome("note"), f"answered HTTP 403, {MEND} (403)")
+        said(await link.outcome("note"), f"HTTP 403, {MEND} (403)")
         door.refusal = Step(kind="status", status=403)
         said(await link.outcome("note"), "answered HTTP 403, access was denied")
         assert len(wallet.asked) == 2
@@ -296,6 +297,49 @@ def test_a_server_that_wants_a_login_in_clear_is_told_with_what_helps() -> None:
     said(refused_status(answer, "", "https://example.org/mcp", str), "set an Authorization header")
 
 
+BASIC = {"WWW-Authenticate": 'Basic realm="x"'}
+DESCRIBED = {"WWW-Authenticate": 'Bearer error="invalid_token", error_description="It is over"'}
+DENIALS = [
+    (
+        {},
+        {"Authorization": FIRST},
+        b"",
+        "the Authorization header in `headers` is not accepted: correct it, and check that its variable is set",
+    ),
+    ({}, {}, b"", "it wants credentials: set an Authorization header in `headers`, or take `auth: none` out of its entry and log in"),
+    (BASIC, {}, b"", "it wants credentials: set an Authorization header in `headers`"),
+    (BASIC, {}, b"Unauthorized", "it wants credentials: set an Authorization header in `headers`"),
+]
+"""Headers of the answer and of the request, and what is said where no login is used."""
+BODIES = [
+    (b"", ""),
+    (b"Unauthorized", ""),
+    (b'{"error": "invalid_token"}', ""),
+    (b'{"error": "invalid_token", "error_description": "It is over"}', ""),
+    (b'{"error": "invalid_token", "error_description": "taken back\\nby you"}', " (it says: taken back by you)"),
+    (b'{"error": "locked"}', " (it says: locked)"),
+    (b'{"detail": "no"}', ' (it says: {"detail": "no"})'),
+    (b"gone", " (it says: gone)"),
+    (b"[" * 100_000, f" (it says: {'[' * 199}…)"),
+]
+
+
+@pytest.mark.parametrize(("answer", "request_headers", "body", "why"), DENIALS)
+def test_a_denial_without_a_login_is_told_with_what_helps(answer: Any, request_headers: Any, body: bytes, why: str) -> None:
+    """H4: a header that is there is not to be set; a login is named where one may help."""
+    asked = httpx2.Request("POST", "https://example.org/mcp", headers=request_headers)
+    error = refused_status(httpx2.Response(401, headers=answer, request=asked), body.decode(), str(asked.url), str)
+    assert str(error) == f"https://example.org/mcp answered HTTP 401, {why}"
+
+
+@pytest.mark.parametrize(("body", "also"), BODIES)
+def test_what_a_server_says_with_its_denial_comes_last_and_is_not_said_twice(body: bytes, also: str) -> None:
+    """H4: of a JSON error what is meant for people; nothing where the challenge or the status has said it."""
+    asked = httpx2.Request("POST", "https://example.org/mcp")
+    answer = httpx2.Response(401, headers=DESCRIBED, request=asked, extensions={MEND_OF: MEND})
+    assert str(refused_status(answer, body.decode(), str(asked.url), str)) == f"HTTP 401, {MEND}{also}"
+
+
 async def test_a_refusal_whose_body_does_not_end_is_waited_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """H10: its status says what counts; the connection that it holds is given up."""
     monkeypatch.setattr(faults, "ERROR_BODY_PATIENCE", 0.1)
@@ -336,7 +380,7 @@ async def test_the_old_transport_says_what_to_do_where_no_token_is_let_through()
         await link.reaches("needs_auth")
         link.connection.start()
         await link.reaches("needs_auth")
-        said(link.connection.error or "", "answered HTTP 401", MEND)
+        said(link.connection.error or "", "HTTP 401", MEND)
         assert not server.effects
 
 

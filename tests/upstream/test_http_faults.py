@@ -70,7 +70,7 @@ async def test_requests_of_the_later_era_carry_its_headers(era: Any) -> None:
 STATUSES = [
     (Step(kind="status", status=400, body=b"bad request, says the proxy"), ServerError, r"HTTP 400: bad request, says the proxy"),
     (Step(kind="status", status=401), AuthRequired, r"HTTP 401.*headers"),
-    (Step(kind="status", status=403, body=b"not for you"), AuthRequired, r"HTTP 403, access was denied: not for you"),
+    (Step(kind="status", status=403, body=b"not for you"), AuthRequired, r"HTTP 403, access was denied \(it says: not for you\)"),
     (Step(kind="status", status=405), ServerError, r"HTTP 405"),
     (Step(kind="status", status=413), ServerError, r"HTTP 413"),
     (Step(kind="status", status=429, headers={"Retry-After": "7"}), ServerError, r"HTTP 429 \(it asks to wait 7 s\)"),

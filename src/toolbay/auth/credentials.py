@@ -130,25 +130,27 @@ class Credentials:
             return f"what is kept of the login cannot be used: log in again with {command} ({self._kept.damage})"
         if self._config.auth is not None or said is not None:
             return f"it wants a login: log in with {command}"
-        return "it wants credentials: set an Authorization header in `headers`"
+        header = f"set an Authorization header in `headers` of {self._name}"
+        # Who names no scheme may take a login all the same, and say how at a well-known address.
+        return f"it wants credentials: {header}" if challenge.strip() else f"it wants credentials: log in with {command}, or {header}"
 
     def _mend_itself(self) -> str:
         if self._kept.failed:
-            return f"the program could not log in by itself: correct `auth` of this server ({self._kept.failed})"
+            return f"the program could not log in by itself: correct `auth` of {self._name} ({self._kept.failed})"
         if self._kept.login is not None:
             issuer = line(shown_url(self._kept.login.authority.issuer), 200)
-            return f"it refuses the token that {issuer} gave: check `auth` of this server (issuer, scopes), or ask who runs it"
+            return f"it refuses the token that {issuer} gave: check `auth` of {self._name} (issuer, scopes), or ask who runs it"
         return "it wants a login, and the program has not logged in by itself yet: try again"
 
     def _mend_scopes(self, lacking: Sequence[str], command: str) -> str:
         if not lacking:
-            return "access was denied"
+            return f"access was denied: ask who runs {self._name}"
         scopes = f"the scope{'s' if len(lacking) > 1 else ''} {line(' '.join(lacking), 200)}"
         if self._itself:
-            return f"access was denied: the token lacks {scopes}, which the authorization server did not give: ask who runs that"
+            return f"the token lacks {scopes}, which the authorization server did not give: ask who runs that"
         if self._kept.tokens is None:
-            return f"access was denied: it wants a login with {scopes}: log in with {command}"
-        return f"access was denied: the login lacks {scopes}: log in again with {command}, which asks for more"
+            return f"it wants a login with {scopes}: log in with {command}"
+        return f"the login lacks {scopes}: log in again with {command}"
 
     async def _renew(self, refused: str, *, because_refused: bool = False) -> None:
         """Have another token in the place of `refused`, or the end of the login. Raises Refused where neither could be had now."""
@@ -205,7 +207,7 @@ class Credentials:
         if client.asked_for and code in _FORGOTTEN:
             client = replace(client, ends_at=self._now())  # so that the next login asks for another one
         ended = replace(login, tokens=None, ended=line(self._kept.safe(why), 400), ended_at=self._now(), client=client)
-        _log.warning("the login with %s has ended: %s", self._name, ended.ended)
+        _log.info("the login with %s has ended: %s", self._name, ended.ended)  # the server's state tells it
         if self._kept.damage:
             self._kept.take(ended)  # what cannot be read may be a newer program's, and good
         else:
@@ -229,7 +231,7 @@ class Credentials:
                 raise
             self._kept.take(None)
             self._kept.failed = line(self._kept.safe(str(error)), 400)
-            _log.warning("the program could not log in with %s by itself: %s", self._name, self._kept.failed)
+            _log.info("the program could not log in with %s by itself: %s", self._name, self._kept.failed)
         else:
             await self._kept.keep(given)
 

@@ -130,7 +130,7 @@ class Credentials(Protocol):
         ...
 
     def mend(self, *, status: int, challenge: str) -> str:
-        """Why such an answer came, as far as is known here, and what to do: a clause, after `... answered HTTP 401, `."""
+        """Why such an answer came, as far as is known here, and what to do: a clause, after `HTTP 401, `, that names the server."""
         ...
 
 

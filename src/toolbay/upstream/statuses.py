@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 
 import httpx2
 
+from toolbay._lenient import as_object, as_text
 from toolbay._redact import url as shown_url
 from toolbay._text import clean, line
 from toolbay.auth.challenges import bearer
@@ -34,10 +37,13 @@ def refused_status(response: httpx2.Response, body: str, url: str, safe: Callabl
     """What an HTTP error status means for a connection or a call. `safe` masks the secrets that a body says back."""
     status, headers = response.status_code, response.headers
     where = shown_url(url)
-    said = f": {line(safe(clean(body)), 200)}" if body.strip() and not _is_html(headers) else ""
+    told = line(safe(_told(response, clean(body))), 200)
+    said = f": {told}" if told else ""
     if status in (401, 403):
-        why = response.extensions.get(MEND) or _denial(status, headers, url)
-        return AuthRequired(f"{where} answered HTTP {status}, {why}{said}", code=status)
+        # What is known of a login names the server by its command; and what to do comes before what others said.
+        known = response.extensions.get(MEND)
+        text = f"HTTP {status}, {known}" if known else f"{where} answered HTTP {status}, {_denial(response, url)}"
+        return AuthRequired(f"{text} (it says: {told})" if told else text, code=status)
     if status == 404:
         return ServerError(f"{where} answered HTTP 404: there is no MCP endpoint at this address{said}", code=404, ran=False)
     if status == 405:
@@ -91,17 +97,31 @@ def in_words(seconds: float) -> str:
     return f"{math.ceil(seconds / 3600)} h" if seconds < 2 * 86_400 else f"{math.ceil(seconds / 86_400)} days"
 
 
-def _denial(status: int, headers: httpx2.Headers, url: str) -> str:
-    """Why it was denied, as far as the challenge tells (RFC 6750, 3), and what to do."""
-    challenge = headers.get("www-authenticate", "")
-    if status == 401:
-        if bearer(challenge) is not None and not secure(url):
-            return "it wants a login, which is not sent where others could read it on the way: set a `url` that begins with https://"
-        what = "the credentials it got are no longer valid" if "invalid_token" in challenge else "it wants credentials"
-        return f"{what}: set an Authorization header in `headers`"
-    scope = re.search(r'scope="([^"]{1,200})"', challenge)
-    return f"access was denied: the credentials lack the scope {line(scope[1], 100)}" if scope else "access was denied"
+def _denial(response: httpx2.Response, url: str) -> str:
+    """Why it was denied where no login is used, as far as the challenge tells (RFC 6750, 3), and what to do."""
+    header = response.headers.get("www-authenticate", "")
+    challenge = bearer(header)
+    if response.status_code == 403:
+        lacking = challenge.scopes if challenge is not None else None
+        return f"the credentials lack the scope {line(' '.join(lacking), 100)}" if lacking else "access was denied"
+    if "authorization" in response.request.headers:
+        return "the Authorization header in `headers` is not accepted: correct it, and check that its variable is set"
+    if challenge is not None and not secure(url):
+        return "it wants a login, which is not sent where others could read it on the way: set a `url` that begins with https://"
+    header_alone = "it wants credentials: set an Authorization header in `headers`"
+    if (header.strip() and challenge is None) or not secure(url):
+        return header_alone
+    return f"{header_alone}, or take `auth: none` out of its entry and log in"
 
 
-def _is_html(headers: httpx2.Headers) -> bool:
-    return "html" in headers.get("content-type", "").lower()
+def _told(response: httpx2.Response, body: str) -> str:
+    """What a body says besides status and challenge; of an OAuth error (RFC 6749, 5.2) what is meant for people, or its code."""
+    if "html" in response.headers.get("content-type", "").lower():
+        return ""
+    try:
+        given = as_object(json.loads(body))
+    except (ValueError, RecursionError):
+        given = {}
+    told = (as_text(given.get("error_description")) or as_text(given.get("error")) or body).strip()
+    phrases = [one.phrase.casefold() for one in HTTPStatus if one == response.status_code]
+    return "" if told.casefold() in phrases or told in response.headers.get("www-authenticate", "") else told
