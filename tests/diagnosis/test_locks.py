@@ -102,6 +102,29 @@ def test_where_others_could_read_it_a_login_is_no_advice_and_https_is() -> None:
     assert "headers" not in mend
 
 
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_lock_without_a_word_is_looked_at_further(told: bool) -> None:
+    """TRA-3: 401 without WWW-Authenticate: a login is found at the well-known address, or may be; the header is named as well."""
+    async with scene() as here:
+        here.oauth.challenge = ""
+        here.oauth.prm_at = {"root"} if told else set()
+        finding = the_error(await here.looked_at())
+        where = "it does not say what for, but tells at /.well-known/oauth-protected-resource how to log in"
+        assert (where in finding.why) is told
+        assert finding.mend.startswith("log in: toolbay login s; or, if you were given a token, put it into `headers`")
+        if told:
+            assert await here.login()
+
+
+async def test_a_lock_of_another_kind_is_opened_by_a_header() -> None:
+    """TRA-3: no login answers Basic."""
+    async with scene() as here:
+        here.oauth.challenge = 'Basic realm="x"'
+        finding = the_error(await here.looked_at())
+    assert finding.mend.startswith("put a token into `headers`")
+    assert "login" not in finding.text
+
+
 async def test_a_login_that_has_ended_is_told_with_its_reason() -> None:
     """TRA-3, H4: the authorization server no longer renews it; the next look does not ask again."""
     async with scene() as here:
@@ -195,9 +218,9 @@ async def test_a_program_that_cannot_log_in_by_itself_is_told_why() -> None:
         here.oauth.know("robot", "canary-right")
         auth = {"type": "client_credentials", "clientId": "robot", "clientSecret": "canary-wrong"}
         finding = the_error(await here.looked_at(**auth))
-        assert "the program could not log in by itself: correct `auth` of this server (" in finding.why
+        assert "the program could not log in by itself: correct `auth` of s (" in finding.why
         assert "invalid_client" in finding.why
-        assert finding.mend == "toolbay login s tries it, and says what comes of it"
+        assert finding.mend == "correct `clientId` and `clientSecret` in its `auth`; where they are right, `scopes` and `issuer`"
         assert "canary" not in finding.text
         report = await here.looked_at(**{**auth, "clientSecret": "canary-right"})
     assert report.ready

@@ -47,6 +47,11 @@ class Answer:
         return self.status == 200 and (self.kind == "text/event-stream" or (self.kind == "application/json" and '"jsonrpc"' in self.body))
 
     @property
+    def is_mute(self) -> bool:
+        """Whether it is a lock that does not say what opens it."""
+        return self.status == 401 and not self.headers.get("www-authenticate", "").strip()
+
+    @property
     def failing(self) -> bool:
         """Whether it is an error that says nothing about the address: of the server, or about the request. 501: it knows no POST."""
         return (self.status >= 500 and self.status != 501) or self.status in (400, 408, 409, 413, 415, 422, 429)

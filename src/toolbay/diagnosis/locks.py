@@ -20,22 +20,36 @@ from toolbay.upstream.engine import Credentials
 _PARAMETER = re.compile(r'(\w+)\s*=\s*(?:"([^"]*)"|([^\s,]+))')
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 _HEADER = "`headers`, such as Authorization: Bearer ${TOKEN}"
+_CORRECT = "correct `clientId` and `clientSecret` in its `auth`; where they are right, `scopes` and `issuer`"
 _DENIED = "the credentials are known and may not do this: ask for the right, or use others"
 
 
-def tell(name: str, config: ServerConfig, answer: Answer, notes: Notes, *, standing: LoginStatus, credentials: Credentials | None) -> None:
-    """Put into `notes` why `answer` is a lock and what opens it. `credentials` is what was carried; None where no login is used."""
+def tell(
+    name: str,
+    config: ServerConfig,
+    answer: Answer,
+    notes: Notes,
+    *,
+    standing: LoginStatus,
+    credentials: Credentials | None,
+    told_at: str = "",
+) -> None:
+    """Put into `notes` why `answer` is a lock and what opens it. `credentials` is what was carried; None where no login is used.
+
+    `told_at`: the path at which the server tells how to log in, where its answer does not name one.
+    """
     header = answer.headers.get("www-authenticate", "")
     asked = {key.lower(): quoted or plain for key, quoted, plain in _PARAMETER.findall(header)}
     scheme = header.split(" ", 1)[0]
-    wants = f"it asks for {scheme}" if scheme else "it does not say what for"
+    elsewhere = f", but tells at {told_at} how to log in" if told_at else ""
+    wants = f"it asks for {scheme}" if scheme else f"it does not say what for{elsewhere}"
     details = [f"{key} {asked[key]}" for key in ("realm", "scope", "error", "error_description") if asked.get(key)]
     why = f"HTTP {answer.status}, {wants}" + (f" ({', '.join(details)})" if details else "")
     denied = answer.status == 403 or asked.get("error") == "insufficient_scope"
     challenge = bearer(header)
-    if credentials is not None and (challenge or standing.logged_in or standing.ended or config.auth is not None):
+    if credentials is not None and (challenge or answer.is_mute or standing.logged_in or standing.ended or config.auth is not None):
         if config.auth is not None and config.auth.type == "client_credentials":
-            more, mend = credentials.mend(status=answer.status, challenge=header), f"{_command(name)} tries it, and says what comes of it"
+            more, mend = credentials.mend(status=answer.status, challenge=header), _CORRECT
         else:
             more, mend = _login(name, challenge, standing, denied=denied)
         why = f"{why}; {more}"
@@ -47,7 +61,7 @@ def tell(name: str, config: ServerConfig, answer: Answer, notes: Notes, *, stand
         mend = f"set a `url` that begins with https://, and {_command(name)} logs in: a login is not sent where others could read it"
     else:
         mend = f"put a token into {_HEADER}"
-        if challenge is not None:
+        if challenge is not None or (answer.is_mute and secure(config.url)):
             mend += f"; or take `auth: none` away, and log in with {_command(name)}"
     what = f"{shown_url(config.url)} {'wants credentials' if answer.status == 401 else 'refuses access'}"
     notes.error(what, why, mend, [f"WWW-Authenticate: {header}"] if header else [])

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import anyio
 import httpx2
 
+from toolbay._lenient import as_object
 from toolbay._redact import url as shown_url
 from toolbay.auth.logins import Logins
 from toolbay.config.models import ServerConfig, TransportType
@@ -28,6 +29,9 @@ from toolbay.net.steps import Walk, walk
 from toolbay.upstream.engine import Credentials
 
 BODY: Final = 64 * 1024
+METADATA_SECONDS: Final = 3.0
+"""How long it is looked for how to log in, at each place: what a refusal means is told in any case."""
+_RESOURCE: Final = "/.well-known/oauth-protected-resource"
 EXPIRING: Final = timedelta(days=14)
 """A certificate that ends sooner is told of."""
 _GREETING: Final = {
@@ -99,13 +103,26 @@ async def listen(name: str, config: ServerConfig, logins: Logins, reach: Reach, 
             if not answer.status:
                 answers.tell_silence(config, reach.walk, answer, notes)
             elif answer.status in (401, 403) and (answer.speaks or not answer.is_page):
-                locks.tell(name, config, answer, notes, standing=await logins.standing(name, config), credentials=credentials)
+                told_at = await _told_elsewhere(client, config) if credentials is not None and answer.is_mute else ""
+                standing = await logins.standing(name, config)
+                locks.tell(name, config, answer, notes, standing=standing, credentials=credentials, told_at=told_at)
             elif 300 <= answer.status < 400:
                 answers.tell_redirect(config, answer, notes)
             elif answer.failing and not answer.is_page:
                 answers.tell_error(config, answer, notes)
             elif not answer.speaks:
                 answers.tell_no_endpoint(config, answer, await _look_beside(client, config, reach), reach.tried, notes)
+
+
+async def _told_elsewhere(client: httpx2.AsyncClient, config: ServerConfig) -> str:
+    """The path at which a server tells how to log in (RFC 9728, 3.1), though its refusal does not; empty where it tells nothing."""
+    parts = urlsplit(config.url)
+    for path in dict.fromkeys((_RESOURCE + parts.path.rstrip("/"), _RESOURCE)):
+        with suppress(httpx2.HTTPError, BlockedAddress, TimeoutError, ValueError), anyio.fail_after(METADATA_SECONDS):
+            found = await http.get(client, urlunsplit((parts.scheme, parts.netloc, path, "", "")), limit=BODY)
+            if found.status_code == 200 and "authorization_servers" in as_object(found.json()):
+                return path
+    return ""
 
 
 async def _asked_as_known(client: httpx2.AsyncClient, config: ServerConfig, credentials: Credentials | None) -> Answer:
