@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.anyio
 BACK = "http://127.0.0.1:7777/callback"
 DOCUMENT = "https://example.org/toolbay.json"
 BY_HAND = LoginConfig(client_id="by-hand", client_secret="canary-by-hand")
+WITH_SECRET = {"client_id": "a", "token_endpoint_auth_method": "client_secret_basic"}
 
 
 async def client(at: Place, config: LoginConfig | None = None, *, known: Client | None = None, **authority: Any) -> Client:
@@ -173,6 +175,11 @@ async def test_a_registration_is_tried_without_scopes_where_it_fails_with_them()
         (told(200, b"welcome"), "HTTP 200"),
         (told(302, Location="https://evil.example/"), "HTTP 302"),
         (told(201, b'{"client_id": "a\\nb"}'), "client id that is none"),
+        (told(201, b'{"client_id": "a\\ud800"}'), "client id that is none"),
+        (told(201, json.dumps({"client_id": "a" * 2_001}).encode()), "client id that is none"),
+        (told(201, json.dumps({**WITH_SECRET, "client_secret": "canary-\ud800"}).encode()), "client secret that is none"),
+        (told(201, json.dumps({**WITH_SECRET, "client_secret": "canary-\u00e9"}).encode()), "client secret that is none"),
+        (told(201, json.dumps({**WITH_SECRET, "client_secret": "canary-" + "s" * 8_000}).encode()), "client secret that is none"),
         (told(201, b'{"client_id": "a", "token_endpoint_auth_method": "private_key_jwt"}'), "not supported"),
         (told(201, b'{"client_id": "a", "token_endpoint_auth_method": "client_secret_basic"}'), "not supported"),
     ],

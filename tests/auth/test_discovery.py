@@ -415,6 +415,18 @@ async def test_the_addresses_of_metadata_under_a_path_and_a_query() -> None:
         assert requests[:3] == [f"GET {PRM}/mcp/?a=b", f"GET {PRM}/mcp", f"GET {PRM}"]
 
 
+async def test_what_is_kept_of_the_metadata_is_bounded() -> None:
+    """G4: ways that nobody can have a use for, and a resource that is longer than an address."""
+    async with place() as at:
+        at.oauth.metadata = {"token_endpoint_auth_methods_supported": ["é", "x" * 101, "none", *map(str, range(100))]}
+        got = await discover(at.web, at.entry(), None)
+        assert (got.methods[:2], len(got.methods)) == (("none", "0"), 20)
+        for more in (f"#{'x' * 2_000}", "#\ud800"):
+            at.oauth.prm = {"resource": f"{at.server.url}{more}"}
+            with pytest.raises(LoginFailed, match="is about"):
+                await discover(at.web, at.entry(), None)
+
+
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.sampled_from(["https://auth.example.com/x", "S256"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=2),

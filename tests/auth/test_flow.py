@@ -113,6 +113,22 @@ async def test_a_person_agrees_and_the_tokens_are_kept() -> None:
         assert page.state not in repr(page)
 
 
+async def test_no_words_of_strangers_make_a_record_that_cannot_be_read_again(tmp_path: Path) -> None:
+    """G4: each field is bounded where it comes in; what cannot be sent is not kept, so that the next attempt is free of it."""
+    async with scene() as here:
+        here.store = Files(tmp_path)
+        here.oauth.prm = {"scopes_supported": [f"{at}{'p' * 490}" for at in range(400)]}
+        here.oauth.metadata = {"token_endpoint_auth_methods_supported": ["none", "\U0001f600" * 10_000, *["x" * 90] * 100]}
+        here.oauth.answer = {"scope": " ".join(f"{at}{'g' * 490}" for at in range(400))}
+        assert await here.login(scopes=["read"]) == await here.kept()
+        here.oauth.auth_methods, here.oauth.metadata, here.oauth.prm, here.oauth.answer = ("client_secret_post",), {}, {}, {}
+        for secret in ("canary-\ud800", "canary-é", "canary-" + "s" * 100_000):
+            here.oauth.registered = {"client_secret": secret}
+            await here.fails("client secret that is none", scopes=["other"])
+        here.oauth.registered = {}
+        assert await here.login(scopes=["other"]) == await here.kept()
+
+
 async def test_what_the_page_is_asked_with() -> None:
     """OAuth: S256, the resource, a state and a verifier that are never the same; what the endpoint's own query says stays, but for ours."""
     async with scene() as here:

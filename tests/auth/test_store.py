@@ -106,7 +106,7 @@ async def test_files_are_for_their_owner_only_whatever_was_there_and_whatever_th
 
 async def test_a_record_that_others_may_read_is_read_and_made_private(tmp_path: Path, files: Files) -> None:
     """SEC: checklist, token storage: a copy that was put back with other permissions."""
-    put(tmp_path, json.dumps(a_login().as_json()).encode()).chmod(0o644)
+    put(tmp_path, json.dumps(RECORD).encode()).chmod(0o644)
     assert await files.load(KEY) == a_login()
     assert mode(path(tmp_path)) == 0o600
 
@@ -144,7 +144,7 @@ def test_any_text_has_one_spelling(text: str) -> None:
     assert len(key("s", config(text))) == 64
 
 
-RECORD = a_login().as_json()
+RECORD = {"key": KEY, **a_login().as_json()}
 VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5), st.lists)
 DAMAGES: dict[str, bytes] = {
     "empty": b"",
@@ -154,6 +154,10 @@ DAMAGES: dict[str, bytes] = {
     "no text": b"\xff\xfe{}",
     "a token that is none": json.dumps({**RECORD, "tokens": {"access": 5}}).encode(),
     "a time beyond all numbers": json.dumps({**RECORD, "tokens": {**RECORD["tokens"], "ends_at": 10**400}}).encode(),
+    "half a character": json.dumps({**RECORD, "client": {**RECORD["client"], "secret": "canary-\ud800"}}).encode(),
+    "half a character in a list": json.dumps({**RECORD, "wanted": ["\ud800"]}).encode(),
+    "another login's": json.dumps({**RECORD, "key": OTHER}).encode(),
+    "nobody's": json.dumps(a_login().as_json()).encode(),
     "nested without end": b"[" * 100_000,
     "too large": json.dumps(RECORD).encode() + b" " * LIMIT,
 }
@@ -171,6 +175,15 @@ async def test_a_damaged_record_is_told_and_left_until_another_login_replaces_it
     assert caught.value.why
     assert file.read_bytes() == content
     await files.save(KEY, a_login())
+    assert await files.load(KEY) == a_login()
+
+
+async def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, files: Files) -> None:
+    """G4: what is there stays, and who keeps it is told."""
+    await files.save(KEY, a_login())
+    with pytest.raises(ConfigError, match=r"cannot be kept: it has \d+ bytes") as caught:
+        await files.save(KEY, a_login(ended="é" * LIMIT))
+    assert "canary-" not in str(caught.value)
     assert await files.load(KEY) == a_login()
 
 

@@ -7,8 +7,9 @@ quotes and quotes without an end are seen in the wild and read for what they say
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from toolbay._text import line
 
@@ -56,7 +57,12 @@ def bearer(header: str) -> Challenge | None:
 
 def scopes(text: str) -> tuple[str, ...]:
     """The scopes in a text (RFC 6749, 3.3), once each, in their order; what cannot be one is left out."""
-    return tuple(dict.fromkeys(filter(_SCOPE.fullmatch, text.split())))[:MOST_SCOPES]
+    return union(filter(_SCOPE.fullmatch, text.split()))
+
+
+def union(*groups: Iterable[str]) -> tuple[str, ...]:
+    """The scopes of all groups, once each, in their order; no more than anybody can have a use for."""
+    return tuple(dict.fromkeys(chain.from_iterable(groups)))[:MOST_SCOPES]
 
 
 def _challenges(header: str) -> list[tuple[str, Mapping[str, str]]]:

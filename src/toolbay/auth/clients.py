@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 from toolbay._lenient import as_object, as_text
 from toolbay._text import line
 from toolbay.auth import trust
+from toolbay.auth.challenges import union
 from toolbay.auth.records import Authority, Client, Method
 from toolbay.auth.web import Answer, Web
+from toolbay.config.logins import is_visible
 from toolbay.config.models import LoginConfig
 from toolbay.errors import LoginFailed
 
@@ -22,7 +24,8 @@ EARLIER = 30.0
 """Seconds before its end from which a secret is not relied on."""
 LATEST = 1e11
 """Seconds since 1970 until which anything may be said to last."""
-LONGEST_ID = 2_000
+LONGEST_ID, LONGEST_SECRET = 2_000, 8_000
+"""Characters; some are signed documents."""
 _WITH_SECRET: Mapping[str, Method] = {"client_secret_basic": "client_secret_basic", "client_secret_post": "client_secret_post"}
 
 
@@ -96,7 +99,7 @@ async def _registered(web: Web, authority: Authority, redirect_uri: str, scopes:
         return web.post(authority.registration_endpoint, json.dumps(metadata).encode(), kind="application/json")
 
     # With all that the server may want later: who asks for more than the id was asked for with is refused by many.
-    may: tuple[str, ...] | None = tuple(dict.fromkeys((*scopes, *(authority.scopes or ())))) if scopes else None
+    may: tuple[str, ...] | None = union(scopes, authority.scopes or ()) if scopes else None
     answer = await register({**asked, "scope": " ".join(may)} if may else asked)
     if answer.status == 400 and may:
         # Some know scopes that they let no client name beforehand (RFC 7591, 3.2.2 has no word of its own for that).
@@ -106,7 +109,7 @@ async def _registered(web: Web, authority: Authority, redirect_uri: str, scopes:
     client_id = as_text(as_object(given).get("client_id"))
     if given is None or not client_id:
         raise _refused(authority, answer, redirect_uri)
-    if len(client_id) > LONGEST_ID or not client_id.isprintable():
+    if not _usable_as(client_id, LONGEST_ID):
         raise LoginFailed(
             f"the authorization server {trust.shown(authority.issuer)} gave a client id that is none: register one {_by_hand(redirect_uri)}"
         )
@@ -121,12 +124,21 @@ def _with_what_was_given(client: Client, given: Mapping[str, Any], authority: Au
         named = _with_secret(()) if secret and not authority.methods else asked
     if named == "none":
         return client
+    if secret and not _usable_as(secret, LONGEST_SECRET):
+        raise LoginFailed(
+            f"the authorization server {trust.shown(authority.issuer)} gave a client secret that is none: register a client {_by_hand(client.redirect_uri)}"
+        )
     if named not in _WITH_SECRET or not secret:
         raise LoginFailed(
             f"the authorization server {trust.shown(authority.issuer)} wants clients to say who they are in a way that is not supported"
             f" ({line(named, 60)}): register a client {_by_hand(client.redirect_uri)}"
         )
     return replace(client, secret=secret, method=_WITH_SECRET[named], ends_at=_end(given.get("client_secret_expires_at")))
+
+
+def _usable_as(text: str, longest: int) -> bool:
+    """Whether it may be an id or a secret (RFC 6749, appendix A.1 and A.2)."""
+    return len(text) <= longest and is_visible(text)
 
 
 def _by_hand(redirect_uri: str) -> str:

@@ -20,7 +20,7 @@ import anyio
 from toolbay._aio import clock
 from toolbay._redact import url as shown_url
 from toolbay._text import line
-from toolbay.auth.challenges import Challenge, bearer
+from toolbay.auth.challenges import Challenge, bearer, union
 from toolbay.auth.clients import client_for
 from toolbay.auth.custody import Custody
 from toolbay.auth.discovery import asked, discover
@@ -243,8 +243,8 @@ class Credentials:
     async def _own_login(self, way: Web, authority: Authority, login: Login | None, more: Sequence[str] = ()) -> Login:
         """The program's own login, with what the server has asked for so far, and `more`."""
         said = self._challenge.scopes if self._challenge is not None else None
-        wanted = tuple(dict.fromkeys((*(login.wanted if login is not None else ()), *more)))
-        scopes = tuple(dict.fromkeys((*(self._auth.scopes or said or authority.scopes or ()), *wanted)))
+        wanted = union(login.wanted if login is not None else (), more)
+        scopes = union(self._auth.scopes or said or authority.scopes or (), wanted)
         known = login.client if login is not None else None
         client = await client_for(way, authority, self._auth, redirect_uri="", scopes=scopes, known=known)
         tokens = await by_itself(way, authority, client, scopes, now=self._now)
@@ -271,7 +271,7 @@ class Credentials:
             if login is None or self._kept.access != refused:
                 return
             if not self._itself:
-                await self._kept.keep(replace(login, wanted=tuple(dict.fromkeys((*login.wanted, *lacking)))))
+                await self._kept.keep(replace(login, wanted=union(login.wanted, lacking)))
             elif step not in self._steps and len(self._steps) < MOST_STEPS:
                 self._steps.append(step)
                 try:

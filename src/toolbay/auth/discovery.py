@@ -7,6 +7,7 @@ What one step says is only believed where its own origin says it: the server's m
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -25,6 +26,8 @@ from toolbay.net.http import target
 PROTOCOL = "2025-11-25"
 """The revision that an `initialize` without a token offers; a server that wants one says so before it looks at this."""
 MOST_ISSUERS = 20
+MOST_METHODS = 20
+_METHOD = re.compile(r"[!-~]{1,100}")
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _OAUTH = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
@@ -243,7 +246,7 @@ def _authority(metadata: Mapping[str, Any], protected: _Protected, login: LoginC
         revocation_endpoint=endpoint("revocation"),
         scopes=protected.scopes,
         offline_access="offline_access" in (_texts(metadata.get("scopes_supported")) or ()),
-        methods=_texts(metadata.get("token_endpoint_auth_methods_supported")) or (),
+        methods=tuple(filter(_METHOD.fullmatch, _texts(metadata.get("token_endpoint_auth_methods_supported")) or ()))[:MOST_METHODS],
         names_itself=metadata.get("authorization_response_iss_parameter_supported") is True,
         takes_addresses=metadata.get("client_id_metadata_document_supported") is True,
     )
@@ -256,6 +259,8 @@ def _canonical(url: str) -> str:
 
 def _covers(resource: str, url: str) -> bool:
     """Whether a token for `resource` is one for the server at `url`: the same, or above it on the same origin."""
+    if len(resource) > trust.LONGEST or not resource.isprintable():
+        return False
     try:
         there, home = target(resource), target(url)
     except BlockedAddress:

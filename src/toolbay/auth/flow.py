@@ -21,7 +21,7 @@ import anyio
 
 from toolbay._text import line
 from toolbay.auth.callback import HOST, PATH, Callback, PortTaken, fields, listening, same
-from toolbay.auth.challenges import Challenge
+from toolbay.auth.challenges import Challenge, union
 from toolbay.auth.clients import client_for, usable
 from toolbay.auth.discovery import asked, discover
 from toolbay.auth.grants import Code, Denied, by_code, by_itself
@@ -183,10 +183,10 @@ def _scopes(auth: LoginConfig, authority: Authority, challenge: Challenge | None
     named = auth.scopes or (challenge.scopes if challenge is not None else None) or authority.scopes or ()
     before = kept if kept is not None and kept.authority.issuer == authority.issuer else None
     held = before.tokens.scopes if before is not None and before.tokens is not None and not auth.scopes else None
-    found = dict.fromkeys((*named, *(held or ()), *(before.wanted if before is not None else ())))
+    found = union(named, held or (), before.wanted if before is not None else ())
     # Alone it would be in the place of what is granted to who names nothing.
     lasting = found and auth.type == "oauth" and authority.offline_access
-    return (*found, OFFLINE) if lasting and OFFLINE not in found else tuple(found)
+    return (*found, OFFLINE) if lasting and OFFLINE not in found else found
 
 
 def _command(command: str, name: str) -> str:

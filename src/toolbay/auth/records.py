@@ -159,9 +159,14 @@ def _object(value: object) -> Mapping[str, Any]:
 
 def _text(given: Mapping[str, Any], name: str) -> str:
     value = given.get(name)
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not _is_whole(value):
         raise ValueError(f"{name} is no text")  # noqa: TRY004
     return value
+
+
+def _is_whole(text: str) -> bool:
+    """Whether it can be sent: JSON may hold halves of characters."""
+    return text.isascii() or text.encode("utf-8", "replace").decode() == text
 
 
 def _flag(given: Mapping[str, Any], name: str) -> bool:
@@ -174,7 +179,7 @@ def _flag(given: Mapping[str, Any], name: str) -> bool:
 def _texts(value: object) -> tuple[str, ...] | None:
     if value is None:
         return None
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[object]", value)):
+    if not isinstance(value, list) or not all(isinstance(item, str) and _is_whole(item) for item in cast("list[object]", value)):
         raise ValueError("a list of texts is missing")
     return tuple(cast("list[str]", value))
 

@@ -112,10 +112,12 @@ class Files:
         self._folder = folder
 
     async def load(self, key: str) -> Login | None:
-        return await anyio.to_thread.run_sync(self._load, self._path(key))
+        return await anyio.to_thread.run_sync(self._load, self._path(key), key)
 
     async def save(self, key: str, login: Login) -> None:
-        data = json.dumps(login.as_json(), indent=1).encode()
+        data = json.dumps({"key": key, **login.as_json()}, indent=1).encode()
+        if len(data) > LIMIT:
+            raise ConfigError(f"the login with {login.url} cannot be kept: it has {len(data)} bytes, and {LIMIT} are read again.")
         with anyio.CancelScope(shield=True):  # what was given once is not given twice
             await anyio.to_thread.run_sync(self._save, self._path(key), data)
 
@@ -141,11 +143,14 @@ class Files:
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"
 
-    def _load(self, path: Path) -> Login | None:
+    def _load(self, path: Path, key: str) -> Login | None:
         try:
             found = path.lstat()
             _check(path, found)
-            login = Login.from_json(json.loads(reading.read(path, LIMIT)))
+            given = json.loads(reading.read(path, LIMIT))
+            login = Login.from_json(given)
+            if given.get("key") != key:
+                raise ValueError("it is a copy of another login's")
         except FileNotFoundError:
             return None
         except OSError as error:

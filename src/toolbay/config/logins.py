@@ -35,8 +35,12 @@ def words(value: Any) -> Any:
     return value.split() if isinstance(value, str) else value
 
 
+def is_visible(value: str) -> bool:
+    return _VISIBLE.fullmatch(value) is not None
+
+
 def visible(value: str) -> str:
-    if not _VISIBLE.fullmatch(value):
+    if not is_visible(value):
         raise ValueError("must be one line of ASCII without spaces around it")
     return value
 
