@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
@@ -119,7 +120,6 @@ class App:
         self._recollections: Recollections | None = None
         if engine is official:  # servers of another engine are more than their configuration tells
             self._recollections = Recollections(folder, safe=safe, offers=options.get("warm", True))
-            self.logins.on_other = self._recollections.forget
         self.fleet = Fleet(
             self.registry,
             events=self.events,
@@ -129,6 +129,7 @@ class App:
             open_engine=with_credentials(engine, self.logins.of),
             recollections=self._recollections,
         )
+        self.logins.on_other = partial(_list_anew, self._recollections, self.fleet)
         self.bus: Bus = options.get("bus") or LocalBus()
         self._reloads = Reloads(read=self._read, apply=self._apply, events=self.events, secrets=self._secrets)
         self._entered_in: int | None = None
@@ -152,7 +153,7 @@ class App:
                 await self._stack.enter_async_context(self._recollections)
             await self._stack.enter_async_context(self.logins)
             await self._stack.enter_async_context(self.fleet)
-            self.logins.watch(self.fleet.unauthorized, self.fleet.authorized)
+            self.logins.watch(self.fleet.unauthorized, self.fleet.up, self.fleet.authorized)
             inbox = self._stack.enter_context(self.bus.inbox([RELOAD]))
             await self._stack.enter_async_context(self._reloads)
             await self._reloads.begin(self.config)
@@ -347,6 +348,13 @@ def _in_one_task(entered_in: int | None) -> Generator[None]:
             "This App was left in another task than the one that entered it; its servers are closed. "
             "Enter and leave it in one task, as `async with` does."
         ) from misuse
+
+
+def _list_anew(recollections: Recollections | None, fleet: Fleet, server: str, config: ServerConfig) -> None:
+    """What a server listed was for who was logged in before."""
+    if recollections is not None:
+        recollections.forget(server, config)
+    fleet.relist(server)
 
 
 def _usable_entry(config: Config, server: str) -> ServerConfig:

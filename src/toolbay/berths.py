@@ -125,6 +125,17 @@ class Berths:
         every = [*self._coming.items(), *self.serving.items()]
         return {name: connection.config for name, connection in every if connection.state in (State.NEEDS_AUTH, State.FAILED)}
 
+    def up(self) -> dict[str, ServerConfig]:
+        """The servers that are up."""
+        every = [*self._coming.items(), *self.serving.items()]
+        return {name: connection.config for name, connection in every if connection.state is State.READY}
+
+    def relist(self, name: str) -> None:
+        """It may be told other things from now on, or nothing: a server that is up is asked for its lists."""
+        for connection in self._all_of(name):
+            if connection.state is State.READY:
+                connection.start(Happening.AUTHORIZED)
+
     def authorized(self, name: str) -> None:
         """There is another login for this server: it is asked again at once, if it is down, and for its lists, if it is up."""
         for connection in self._all_of(name):

@@ -99,6 +99,7 @@ class Fleet:
         self._recalled = Recalled()
         self._berths = Berths(self._made, on_change=self._publish)
         self.listed, self.authorized, self.unauthorized = self._berths.listed, self._berths.authorized, self._berths.unauthorized
+        self.up, self.relist = self._berths.up, self._berths.relist
         self._invalid: dict[str, InvalidServer] = {}
         self._assembly = Assembly(artifacts)
         self._quarantine = Quarantine()

@@ -23,6 +23,7 @@ from support.processes import eventually
 from toolbay import App, parse
 from toolbay.auth.flow import Page
 from toolbay.auth.logins import LONGEST_PAUSE, LOOK_EVERY, Logins, LoginStatus, Waking, takes_login
+from toolbay.auth.records import Login
 from toolbay.auth.store import Files, Memory, key
 from toolbay.config.models import LoginConfig, ServerConfig
 from toolbay.errors import ConfigError, LoginFailed
@@ -144,6 +145,92 @@ async def test_a_login_that_another_program_makes_wakes_the_server(tmp_path: Pat
         await Logins(made.store).login("s", made.config, Agreeing())
         await made.reaches("ready")
         assert not (await made.note()).is_error
+
+
+async def test_after_another_login_in_another_program_a_server_that_is_up_is_asked_for_its_lists(tmp_path: Path) -> None:
+    """L2, LIF-6: it may be another account by then; its session, and what runs on it, goes on."""
+    async with protected() as (_, server), bay(tmp_path, server) as made:
+        await made.app.login("s", Agreeing())
+        await made.app.ready("s")
+        server.steps["further"] = [Step()]
+        await Logins(made.store).login("s", made.config, Agreeing())
+        await eventually(lambda: "mcp_s_further" in made.app.registry.tools, "the tool")
+        assert (server.sessions, made.states[-1]) == (1, "ready")
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+async def test_after_a_logout_nothing_is_offered_any_more(where: str, tmp_path: Path) -> None:
+    """L2, LIF-6: nobody has to call anything for that, here or in the program that logged out."""
+    async with protected() as (_, server), bay(tmp_path, server) as made:
+        await made.app.login("s", Agreeing())
+        await made.app.ready("s")
+        assert "mcp_s_note" in made.app.registry.tools
+        assert await (made.app.logout("s") if where == "here" else Logins(made.store).logout("s", made.config))
+        await made.reaches("needs_auth")
+        await eventually(lambda: "mcp_s_note" not in made.app.registry.tools, "the tools being withdrawn")
+
+
+def lists(server: RawHttp) -> int:
+    """How often it was asked for its tools."""
+    return [post.get("method") for post in server.posts].count("tools/list")
+
+
+async def test_what_other_programs_do_with_the_same_login_asks_for_no_lists(tmp_path: Path) -> None:
+    """L2: a renewal is no other login: two programs do not keep each other, and the server, busy."""
+    async with protected() as (oauth, server), bay(tmp_path, server) as made:
+        await made.app.login("s", Agreeing())
+        await made.app.ready("s")
+        await eventually(lambda: made.remembered == 1, "what it lists being kept")
+        asked = lists(server)
+        other = Logins(made.store).of("s", made.config)
+        assert other is not None
+        oauth.expire()
+        assert await other.renew(await other.token(), status=401, challenge="Bearer")
+        credentials = made.app.logins.of("s", made.config)
+        assert credentials is not None
+        assert credentials.outdated
+        await eventually(lambda: not credentials.outdated, "it being seen")
+        await anyio.sleep(2.5 * LOOK_EVERY)
+        assert (lists(server), made.remembered, made.states[-1]) == (asked, 1, "ready")
+        assert not (await made.note()).is_error
+        assert oauth.refreshes == 1
+
+
+class Locked(Memory):
+    """A store that cannot be read while it is locked."""
+
+    def __init__(self, fault: Exception) -> None:
+        super().__init__()
+        self.fault: Exception | None = fault
+
+    async def load(self, key: str) -> Login | None:
+        if self.fault is not None:
+            raise type(self.fault)(*self.fault.args)
+        return await super().load(key)
+
+    def stamp(self, key: str) -> object:
+        return (super().stamp(key), self.fault is None)
+
+
+@pytest.mark.parametrize("fault", [ConfigError("the vault is locked"), OSError("the vault is locked")], ids=lambda it: type(it).__name__)
+async def test_a_store_that_cannot_be_read_costs_its_login_only(fault: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """G4: such as a vault that is locked: it is said once, the App goes on, and so does the server once it can be read."""
+    store = Locked(fault)
+    async with protected() as (oauth, server), RawHttp() as open_to_all:
+        config = ServerConfig.model_validate(server.entry)
+        await logged_in_before(store, oauth, "s", config)
+        both = parse({"mcpServers": {"s": server.entry, "t": open_to_all.entry}})
+        with anyio.fail_after(60):
+            async with App(both, logins=store) as app:
+                await app.ready("s")
+                await app.ready("t")
+                assert app.servers["t"].state == "ready"
+                assert app.servers["s"].state != "ready"
+                await anyio.sleep(2.5 * LOOK_EVERY)
+                assert not (await app.call("mcp_t_note", {"text": "x"})).is_error
+                assert caplog.text.count("the login with s cannot be read now") == 1
+                store.fault = None
+                await eventually(lambda: app.servers["s"].state == "ready", "the login being taken up")
 
 
 async def test_nobody_is_woken_for_nothing(tmp_path: Path) -> None:

@@ -81,6 +81,20 @@ class Credentials:
         """Whether another program has written since they were last asked, such as a login that was waited for; quick."""
         return self._kept.outdated
 
+    @property
+    def logged_in(self) -> bool:
+        """Whether there is a token, as far as was looked."""
+        return self._kept.tokens is not None
+
+    @property
+    def others(self) -> int:
+        """How often it was another login by then, or none any more, when what another program has written was looked at."""
+        return self._kept.others
+
+    async def look(self) -> None:
+        """Take what another program has written since they were last asked. Where it cannot be read they stay `outdated`."""
+        await self._kept.look()
+
     async def token(self) -> str:
         kept = self._kept
         await kept.look()
@@ -248,7 +262,8 @@ class Credentials:
         known = login.client if login is not None else None
         client = await client_for(way, authority, self._auth, redirect_uri="", scopes=scopes, known=known)
         tokens = await by_itself(way, authority, client, scopes, now=self._now)
-        return Login(url=self._config.url, authority=authority, client=client, tokens=tokens, wanted=wanted)
+        made = Login(url=self._config.url, authority=authority, client=client, tokens=tokens, wanted=wanted)
+        return made if login is None else replace(made, mark=login.mark)
 
     async def _step_up(self, refused: str, said: Challenge | None) -> bool:
         """The token lacks scopes: a program asks for them; of a person's login they are noted, and the next one asks for them."""

@@ -11,11 +11,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 
-from toolbay._redact import mask
+from toolbay._redact import mask, trace
+from toolbay._text import line
 from toolbay.auth.records import Login, Tokens
 from toolbay.auth.store import Damaged, Store, canonical, key
 from toolbay.config.models import LoginConfig, ServerConfig
-from toolbay.errors import ConfigError
+from toolbay.errors import ConfigError, ToolbayError
 
 EARLY = 30.0
 """Seconds before its end at which a token is renewed; at half of what it had left, where that was less."""
@@ -41,6 +42,8 @@ class Custody:
         """Why what is kept cannot be read, and where that is."""
         self.failed = ""
         """Why the program cannot log in by itself; until another login comes."""
+        self.others = 0
+        """How often another program has put another login in the place of the one that was known here, or has ended that."""
         self._name = name
         self._url = canonical(config.url)
         self._auth = config.auth or LoginConfig()
@@ -51,7 +54,7 @@ class Custody:
         self._reading = anyio.Lock()
         self._stamp: object = _UNREAD
         self._early = EARLY
-        self._told = False
+        self._told = self._told_unread = False
 
     @property
     def tokens(self) -> Tokens | None:
@@ -91,7 +94,13 @@ class Custody:
                 self._stamp, self.damage = stamp, f"{error.path}: {error.why}"
                 _log.warning("%s", error)
                 return
+            except Exception as error:  # of a store of somebody's own, such as a vault that is locked
+                self._cannot_read(error)
+                return
+            self._told_unread = False
+            before = self._mark
             self.take(login if login is None or self._fits(login) else None)
+            self.others += self._stamp is not _UNREAD and self._mark != before
             self._stamp = stamp
 
     def take(self, login: Login | None) -> None:
@@ -130,9 +139,22 @@ class Custody:
         """An authorization server may say back what it was told."""
         return mask(text, {*(self.login.secrets if self.login is not None else ()), self._auth.client_secret})
 
+    @property
+    def _mark(self) -> str | None:
+        """Which login there is; None for none."""
+        return self.login.mark if self.login is not None and self.login.tokens is not None else None
+
     def _fits(self, login: Login) -> bool:
         """Whether it is one for this server, from the authorization server that is configured: else its tokens are not shown here."""
         return canonical(login.url) == self._url and self._auth.issuer in ("", login.authority.issuer)
+
+    def _cannot_read(self, error: Exception) -> None:
+        """What is known in memory stays. It is tried again each time, since a vault that is opened need not change the stamp."""
+        ours = isinstance(error, ToolbayError)
+        self.damage = line(self.safe(str(error)), 400) if ours else f"{type(error).__name__} where it is kept"
+        if not self._told_unread:
+            self._told_unread = True
+            _log.warning("the login with %s cannot be read now: %s", self._name, self.damage if ours else trace(error, self.safe))
 
     def _cannot_write(self, error: ConfigError) -> None:
         if not self._told:

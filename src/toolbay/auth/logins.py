@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import anyio
 import anyio.abc
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from toolbay.auth.credentials import Credentials
     from toolbay.auth.flow import Person
     from toolbay.auth.records import Login
+
+_Servers: TypeAlias = "Callable[[], Mapping[str, ServerConfig]]"
 
 LOOK_EVERY = 0.5
 """Seconds between two looks whether somebody has logged in to a server that waits for it."""
@@ -50,11 +52,6 @@ class LoginStatus:
     """Scopes that the server has asked for since: the next login asks for them."""
 
 
-class _Known(NamedTuple):
-    made_with: tuple[object, ...]
-    credentials: Credentials
-
-
 @dataclass(slots=True)
 class Waking:
     """When a server was last woken for a login, and how long it is left alone from then on: twice as long each time, if it is soon."""
@@ -70,6 +67,22 @@ class Waking:
         soon = passed < self.pause + LONGEST_PAUSE
         self.at, self.pause = now, min(2 * self.pause, LONGEST_PAUSE) if soon else FIRST_PAUSE
         return True
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known here of the login with one server."""
+
+    made_with: tuple[object, ...]
+    credentials: Credentials
+    others: int = 0
+    """How many other logins (`Credentials.others`) were told of."""
+    news: bool = False
+    """Whether something was written since a server was woken for it."""
+    woken: Waking = field(default_factory=Waking)
+    """For a login that was waited for."""
+    told: Waking = field(default_factory=Waking)
+    """For another login than the one that was used."""
 
 
 def takes_login(config: ServerConfig) -> bool:
@@ -100,7 +113,10 @@ class Logins:
         self._now = now
         self.secrets = secrets or Secrets()
         self.on_other: Callable[[str, ServerConfig], None] = lambda _name, _config: None
-        """Called when it may be another person who is logged in to a server from now on, or nobody; must be quick."""
+        """Called when it may be another person who is logged in to a server from now on, or nobody; must be quick and must not raise.
+
+        By what is done here at once, by what another program does while `watch` is at work.
+        """
         self._known: dict[str, _Known] = {}
         self._group: anyio.abc.TaskGroup | None = None
 
@@ -119,6 +135,10 @@ class Logins:
 
         Always the same for the same entry, so that it is renewed once however many connections there are.
         """
+        known = self._of(name, config)
+        return known and known.credentials
+
+    def _of(self, name: str, config: ServerConfig) -> _Known | None:
         if not takes_login(config):
             return None
         place = key(name, config)
@@ -126,7 +146,7 @@ class Logins:
         known = self._known.get(place)
         if known is None or known.made_with != made_with:
             known = self._known[place] = _Known(made_with, self._credentials(name, config))
-        return known.credentials
+        return known
 
     def _credentials(self, name: str, config: ServerConfig) -> Credentials:
         from toolbay.auth.credentials import Credentials  # noqa: PLC0415 - brings an HTTP library, which programs over pipes need not load
@@ -155,7 +175,7 @@ class Logins:
             # An authorization server may say back what it was told.
             raise LoginFailed(self.secrets.mask(str(failed)), retriable=failed.retriable) from None
         self.secrets.add_passing(place, login.secrets)
-        self.on_other(name, config)
+        await self._changed_here(name, config)
         return login
 
     async def logout(self, name: str, config: ServerConfig) -> bool:
@@ -172,8 +192,14 @@ class Logins:
             login = await self._kept(place)
             revoked = login is None or await _revoked(login, config)
             await self._store.remove(place)
-        self.on_other(name, config)
+        await self._changed_here(name, config)
         return revoked
+
+    async def _changed_here(self, name: str, config: ServerConfig) -> None:
+        if (known := self._known.get(key(name, config))) is not None:
+            await known.credentials.look()
+            known.others = known.credentials.others
+        self.on_other(name, config)
 
     async def standing(self, name: str, config: ServerConfig) -> LoginStatus:
         """How the login stands. Nobody is asked for it."""
@@ -206,23 +232,39 @@ class Logins:
 
     # -- who waits for it ---------------------------------------------------------------------------------------------
 
-    def watch(self, waiting: Callable[[], Mapping[str, ServerConfig]], wake: Callable[[str], None]) -> None:
-        """From now on, call `wake` with a server's name soon after a login has come for one of those in `waiting`, from any program."""
-        assert self._group is not None, "enter it first"
-        self._group.start_soon(self._watch, waiting, wake, name="logins: watch")
+    def watch(self, down: _Servers, up: _Servers, wake: Callable[[str], None]) -> None:
+        """From now on see what other programs do.
 
-    async def _watch(self, waiting: Callable[[], Mapping[str, ServerConfig]], wake: Callable[[str], None]) -> None:
-        woken: dict[str, Waking] = {}
+        Call `wake` with a server's name soon after a login has come for one of those that are `down`, and `on_other` soon
+        after another login has come for one of those that are `up`, or its login has gone.
+        """
+        assert self._group is not None, "enter it first"
+        self._group.start_soon(self._watch, down, up, wake, name="logins: watch")
+
+    async def _watch(self, down: _Servers, up: _Servers, wake: Callable[[str], None]) -> None:
         while True:
             await anyio.sleep(LOOK_EVERY)
-            for name, config in waiting().items():
-                credentials = self.of(name, config)
-                if credentials is None or not credentials.outdated:
-                    continue
-                login = await self._kept(key(name, config))
-                # One that has only begun is kept as well, for the id that was asked for.
-                if login is not None and login.tokens is not None and woken.setdefault(name, Waking()).due(anyio.current_time()):
-                    wake(name)
+            for look, servers in ((partial(self._look_for_one, wake), down()), (self._look_for_another, up())):
+                for name, config in servers.items():
+                    if (known := self._of(name, config)) is not None:
+                        await look(known, name, config)
+
+    async def _look_for_one(self, wake: Callable[[str], None], known: _Known, name: str, config: ServerConfig) -> None:
+        del config
+        credentials = known.credentials
+        if credentials.outdated:
+            await credentials.look()
+            known.news = not credentials.outdated
+        # One that has only begun is kept as well, for the id that was asked for.
+        if known.news and credentials.logged_in and known.woken.due(anyio.current_time()):
+            known.news, known.others = False, credentials.others
+            wake(name)
+
+    async def _look_for_another(self, known: _Known, name: str, config: ServerConfig) -> None:
+        await known.credentials.look()
+        if known.credentials.others != known.others and known.told.due(anyio.current_time()):
+            known.others = known.credentials.others
+            self.on_other(name, config)
 
 
 def _check(name: str, config: ServerConfig) -> None:

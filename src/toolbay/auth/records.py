@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from secrets import token_hex
 from typing import Any, Literal, TypeAlias, cast
 
 Method: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post"]
@@ -84,6 +85,8 @@ class Login:
     """Why there are no tokens any more: a clause."""
     ended_at: float | None = None
     """Since when, in seconds since 1970; None where nobody noted it."""
+    mark: str = field(default_factory=lambda: token_hex(8), compare=False)
+    """Tells it from every other login with this server, which may be another person's; it stays when the login is renewed."""
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -109,6 +112,7 @@ class Login:
             wanted=_texts(given.get("wanted")) or (),
             ended=_text(given, "ended"),
             ended_at=_time(given.get("ended_at")),
+            mark=_text(given, "mark") if "mark" in given else "",
         )
 
 

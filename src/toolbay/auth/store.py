@@ -50,7 +50,12 @@ class Store(Protocol):
     """Keeps logins by their keys (`key`)."""
 
     async def load(self, key: str) -> Login | None:
-        """What is kept; None where nothing is. Raises Damaged."""
+        """What is kept; None where nothing is.
+
+        Raises:
+            Damaged: what is kept is no record of a login.
+            ToolbayError: it cannot be read now, as where a vault is locked: what was read before counts, and it is asked again.
+        """
         ...
 
     async def save(self, key: str, login: Login) -> None:
