@@ -144,7 +144,7 @@ def test_any_text_has_one_spelling(text: str) -> None:
     assert len(key("s", config(text))) == 64
 
 
-RECORD = {"key": KEY, **a_login().as_json()}
+RECORD: dict[str, Any] = {"key": KEY, **a_login().as_json()}
 VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5), st.lists)
 DAMAGES: dict[str, bytes] = {
     "empty": b"",

@@ -126,7 +126,7 @@ def _with_what_was_given(client: Client, given: Mapping[str, Any], authority: Au
         return client
     if secret and not _usable_as(secret, LONGEST_SECRET):
         raise LoginFailed(
-            f"the authorization server {trust.shown(authority.issuer)} gave a client secret that is none: register a client {_by_hand(client.redirect_uri)}"
+            f"the authorization server {trust.shown(authority.issuer)} gave a client secret that is none: register one {_by_hand(client.redirect_uri)}"
         )
     if named not in _WITH_SECRET or not secret:
         raise LoginFailed(

@@ -164,7 +164,7 @@ def _object(value: object) -> Mapping[str, Any]:
 def _text(given: Mapping[str, Any], name: str) -> str:
     value = given.get(name)
     if not isinstance(value, str) or not _is_whole(value):
-        raise ValueError(f"{name} is no text")  # noqa: TRY004
+        raise ValueError(f"{name} is no text")
     return value
 
 

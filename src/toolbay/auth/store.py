@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 
+from toolbay._lenient import as_object
 from toolbay.auth.records import Login
 from toolbay.config import reading, writing
 from toolbay.config.models import ServerConfig
@@ -152,10 +153,7 @@ class Files:
         try:
             found = path.lstat()
             _check(path, found)
-            given = json.loads(reading.read(path, LIMIT))
-            login = Login.from_json(given)
-            if given.get("key") != key:
-                raise ValueError("it is a copy of another login's")
+            login = _of(key, json.loads(reading.read(path, LIMIT)))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -254,6 +252,14 @@ def _check(path: Path, found: os.stat_result) -> None:
         raise Damaged(path, "it is no plain file")
     if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & 0o022):
         raise Damaged(path, "others own it or may write it")
+
+
+def _of(key: str, data: object) -> Login:
+    """The login in a file's JSON, if it was written under this key. Raises ValueError."""
+    login = Login.from_json(data)
+    if as_object(data).get("key") != key:
+        raise ValueError("it is a copy of another login's")
+    return login
 
 
 def _remove(path: Path) -> bool:
