@@ -7,8 +7,10 @@ import logging
 import os
 import stat
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import anyio
@@ -328,6 +330,26 @@ def test_what_is_kept_is_bounded_and_what_is_not_ours_is_left_alone(tmp_path: Pa
     assert (path / "notes.txt").read_text() == "mine"
     folder.keep(local(), replace(LISTING, tools=({"name": "big", "description": "x" * MAX_BYTES},)), INFO)
     assert folder.recall(local()) is None
+
+
+def test_programs_that_keep_the_same_server_at_once_are_in_nobodys_way(tmp_path: Path, clock: Clock) -> None:
+    """G2, LIF-6: eight of them, whose lists differ: none has anything to say, and what the last one kept is there, whole."""
+    made = [Folder(tmp_path / "listings", environ={}, now=clock) for _ in range(8)]
+    said = [replace(INFO, version=str(number)) for number in range(8)]
+    start = Barrier(8)
+
+    def run(number: int) -> None:
+        start.wait()
+        for _ in range(10):
+            made[number].miss(HTTP)
+            made[number].keep(HTTP, LISTING, said[number])
+
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(run, number) for number in range(8)]:
+            done.result()
+    known = made[0].recall(HTTP)
+    assert known is not None
+    assert known.info in said
 
 
 def test_a_server_that_was_waited_for_in_vain_is_known_for_a_day_or_until_it_comes_up(folder: Folder, clock: Clock) -> None:

@@ -21,6 +21,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -136,7 +137,8 @@ class Folder:
         place.with_suffix(_MISSED).unlink(missing_ok=True)
         if self._is_kept(place, made):
             return
-        writing.replace(place, data, expected=writing.read(place))
+        # Another program may write at this moment: it keeps what the same server lists, and either is as good.
+        writing.put(place, data)
         self._prune()
 
     def forget(self, config: ServerConfig) -> None:
@@ -156,7 +158,7 @@ class Folder:
         place = self._place(config, make_key=True)
         if place is not None:
             mark = place.with_suffix(_MISSED)
-            writing.replace(mark, repr(self._now()).encode(), expected=writing.read(mark))
+            writing.put(mark, repr(self._now()).encode())
             self._prune()
 
     def missed(self, config: ServerConfig) -> bool:
@@ -219,7 +221,11 @@ class Folder:
     def _prune(self) -> None:
         """Let go of what is old or too much. Files that do not bear a name of ours are left alone."""
         kept = bytes_kept = 0
-        files = [(path.stat(), path) for path in self._path.iterdir() if _NAME.fullmatch(path.name)]
+        files: list[tuple[os.stat_result, Path]] = []
+        for path in self._path.iterdir():
+            if _NAME.fullmatch(path.name):
+                with suppress(FileNotFoundError):  # another program may just have let go of it
+                    files.append((path.stat(), path))
         for found, path in sorted(files, key=lambda file: file[0].st_mtime, reverse=True):
             kept, bytes_kept = kept + 1, bytes_kept + found.st_size
             if kept > MAX_FILES or bytes_kept > MAX_TOTAL or time.time() - found.st_mtime > MAX_AGE:
