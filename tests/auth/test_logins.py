@@ -425,6 +425,27 @@ def test_logins_that_do_not_help_wake_nobody_often(gaps: list[float]) -> None:
     waking, now, woken = Waking(), 0.0, list[float]()
     for gap in gaps:
         now += gap
+async def test_who_never_gives_another_token_is_not_asked_for_ever(tmp_path: Path) -> None:
+    """H4: a 404 may come from what stands before it, so the login stays; it is asked as often as a server is tried, and no more."""
+    async with protected() as (oauth, server):
+        restart = {"firstDelay": 0.01, "maxDelay": 0.02, "maxAttempts": 3}
+        made = Bay(tmp_path, server, restart=restart)
+        login = await logged_in_before(made.store, oauth, "s", made.config)
+        oauth.expire()
+        oauth.steps["token"] = [Step(kind="status", status=404, body=b"not here")]
+        async with bay(tmp_path, server, restart=restart) as made:
+            await made.reaches("paused")
+            asked = len(oauth.forms)
+            assert 1 <= asked <= 3
+            assert "if that stays so, log in again with `toolbay login s`" in made.app.servers["s"].error
+            await anyio.sleep(2.5 * LOOK_EVERY)
+            assert (len(oauth.forms), made.app.servers["s"].state) == (asked, "paused")
+            assert await made.store.load(key("s", made.config)) == login
+            oauth.steps.clear()
+            await made.app.login("s", Agreeing())
+            await made.reaches("ready")
+
+
         if waking.due(now):
             woken.append(now)
     for first in woken:

@@ -177,7 +177,8 @@ class Credentials:
             raise failure
 
     def _refused(self, error: ToolbayError) -> Refused:
-        text = f"the login with {self._name} could not be renewed: {self._kept.safe(str(error))}"
+        mend = f"check `auth` of {self._name}" if self._itself else f"log in again with `toolbay login {shlex.quote(self._name)}`"
+        text = f"the login with {self._name} could not be renewed: {self._kept.safe(str(error))}; if that stays so, {mend}"
         return Refused(text, server=self._name, retriable=_is_for_later(error))
 
     async def _renewal(self, refused: str, *, because_refused: bool) -> None:
