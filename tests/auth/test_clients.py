@@ -10,8 +10,8 @@ import pytest
 
 from servers.raw_http import Step
 from support.authorities import Place, place, told
-from toolbay.auth.clients import client_for, usable
-from toolbay.auth.records import Authority, Client
+from toolbay.auth.clients import client_for, current, usable
+from toolbay.auth.records import Authority, Client, Method
 from toolbay.config.models import LoginConfig
 from toolbay.errors import LoginFailed
 
@@ -232,3 +232,33 @@ THERE = Authority(
 def test_a_client_of_an_earlier_login_serves_where_it_counts_still(client: Client, config: dict[str, str], expected: bool) -> None:
     """SEC: attack 10: only where it was given, while its secret lasts, for what it may ask, while it is configured."""
     assert usable(client, THERE, LoginConfig.model_validate(config), scopes=("read", "write"), now=lambda: 1_000.0) is expected
+
+
+def test_an_address_of_our_own_goes_before_an_id_that_was_asked_for() -> None:
+    """H4: pre-registered, address, registration, in this order: also for who was registered before the address was set."""
+    asked_for = Client(id="a", issuer=THERE.issuer, asked_for=True)
+    config = LoginConfig(client_metadata_url=DOCUMENT)
+    assert not usable(asked_for, replace(THERE, takes_addresses=True), config, scopes=(), now=lambda: 0.0)
+    assert usable(asked_for, replace(THERE, takes_addresses=False), config, scopes=(), now=lambda: 0.0)
+    assert usable(
+        replace(asked_for, id=DOCUMENT, asked_for=False), replace(THERE, takes_addresses=True), config, scopes=(), now=lambda: 0.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("kept", "config", "expected"),
+    [
+        (("given", "canary-old", "client_secret_post"), BY_HAND, ("given", "canary-old", "client_secret_post")),
+        (("by-hand", "canary-old", "client_secret_post"), BY_HAND, ("by-hand", "canary-by-hand", "client_secret_post")),
+        (("by-hand", "", "none"), BY_HAND, ("by-hand", "canary-by-hand", "client_secret_basic")),
+        (("by-hand", "canary-old", "client_secret_post"), LoginConfig(client_id="by-hand"), ("by-hand", "", "none")),
+    ],
+)
+def test_a_client_by_hand_has_the_secret_that_is_configured_now(
+    kept: tuple[str, str, Method], config: LoginConfig, expected: tuple[str, str, Method]
+) -> None:
+    """H4: a secret is changed while a login goes on; what was asked for has its own."""
+    client = current(Client(id=kept[0], issuer=THERE.issuer, secret=kept[1], method=kept[2]), THERE, config)
+    assert (client.id, client.secret, client.method) == expected
+    asked_for = Client(id="by-hand", issuer=THERE.issuer, asked_for=True)
+    assert current(asked_for, THERE, config) == asked_for

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,20 @@ async def test_a_logout_forgets_what_cannot_be_taken_back(tmp_path: Path) -> Non
         assert await store.load(key("s", config)) is None
 
 
+async def test_a_logout_says_who_we_are_with_the_secret_that_is_configured_now(tmp_path: Path) -> None:
+    """SEC: attack 11: with the one from before nothing would be taken back."""
+    store = Files(tmp_path / "logins")
+    async with protected() as (oauth, server):
+        config = entry(server.url, auth=LoginConfig(client_id="client-0", client_secret="canary-new"))
+        oauth.know("client-0", "canary-new")
+        login = await logged_in_before(store, oauth, "s", config)
+        ours = replace(login.client, asked_for=False, secret="canary-old", method="client_secret_basic")
+        await store.save(key("s", config), replace(login, client=ours))
+        assert await Logins(store).logout("s", config)
+        assert login.tokens is not None
+        assert not oauth.guards(login.tokens.access)
+
+
 async def test_a_logout_removes_what_is_damaged(tmp_path: Path) -> None:
     """G4: what nobody can read need not stay."""
     store, config = Files(tmp_path / "logins"), entry("https://example.org/mcp")
@@ -393,6 +408,27 @@ async def test_a_server_that_needs_no_person_is_just_there(tmp_path: Path) -> No
             assert not (await made.note()).is_error
 
 
+async def test_who_never_gives_another_token_is_not_asked_for_ever(tmp_path: Path) -> None:
+    """H4: a 404 may come from what stands before it, so the login stays; it is asked as often as a server is tried, and no more."""
+    async with protected() as (oauth, server):
+        restart = {"firstDelay": 0.01, "maxDelay": 0.02, "maxAttempts": 3}
+        made = Bay(tmp_path, server, restart=restart)
+        login = await logged_in_before(made.store, oauth, "s", made.config)
+        oauth.expire()
+        oauth.steps["token"] = [Step(kind="status", status=404, body=b"not here")]
+        async with bay(tmp_path, server, restart=restart) as made:
+            await made.reaches("paused")
+            asked = len(oauth.forms)
+            assert 1 <= asked <= 3
+            assert "if that stays so, log in again with `toolbay login s`" in made.app.servers["s"].error
+            await anyio.sleep(2.5 * LOOK_EVERY)
+            assert (len(oauth.forms), made.app.servers["s"].state) == (asked, "paused")
+            assert await made.store.load(key("s", made.config)) == login
+            oauth.steps.clear()
+            await made.app.login("s", Agreeing())
+            await made.reaches("ready")
+
+
 # -- what is said of it -----------------------------------------------------------------------------------------------
 
 
@@ -425,27 +461,6 @@ def test_logins_that_do_not_help_wake_nobody_often(gaps: list[float]) -> None:
     waking, now, woken = Waking(), 0.0, list[float]()
     for gap in gaps:
         now += gap
-async def test_who_never_gives_another_token_is_not_asked_for_ever(tmp_path: Path) -> None:
-    """H4: a 404 may come from what stands before it, so the login stays; it is asked as often as a server is tried, and no more."""
-    async with protected() as (oauth, server):
-        restart = {"firstDelay": 0.01, "maxDelay": 0.02, "maxAttempts": 3}
-        made = Bay(tmp_path, server, restart=restart)
-        login = await logged_in_before(made.store, oauth, "s", made.config)
-        oauth.expire()
-        oauth.steps["token"] = [Step(kind="status", status=404, body=b"not here")]
-        async with bay(tmp_path, server, restart=restart) as made:
-            await made.reaches("paused")
-            asked = len(oauth.forms)
-            assert 1 <= asked <= 3
-            assert "if that stays so, log in again with `toolbay login s`" in made.app.servers["s"].error
-            await anyio.sleep(2.5 * LOOK_EVERY)
-            assert (len(oauth.forms), made.app.servers["s"].state) == (asked, "paused")
-            assert await made.store.load(key("s", made.config)) == login
-            oauth.steps.clear()
-            await made.app.login("s", Agreeing())
-            await made.reaches("ready")
-
-
         if waking.due(now):
             woken.append(now)
     for first in woken:

@@ -65,7 +65,17 @@ def usable(client: Client, authority: Authority, config: LoginConfig, *, scopes:
         return False
     if config.client_id:
         return (client.id, client.secret) == (config.client_id, config.client_secret)
-    return client.asked_for or (client.id == config.client_metadata_url and authority.takes_addresses)
+    if config.client_metadata_url and authority.takes_addresses:
+        return client.id == config.client_metadata_url
+    return client.asked_for
+
+
+def current(client: Client, authority: Authority, config: LoginConfig) -> Client:
+    """The client of a login as it is now: one that was given by hand has the secret that is configured, and shows it as it did."""
+    if client.asked_for or client.id != config.client_id or client.secret == config.client_secret:
+        return client
+    shown = client.method if client.secret else _with_secret(authority.methods)
+    return replace(client, secret=config.client_secret, method=shown if config.client_secret else "none")
 
 
 def _given(authority: Authority, config: LoginConfig, known: Client | None) -> Client:

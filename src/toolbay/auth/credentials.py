@@ -21,12 +21,12 @@ from toolbay._aio import clock
 from toolbay._redact import url as shown_url
 from toolbay._text import line
 from toolbay.auth.challenges import Challenge, bearer, union
-from toolbay.auth.clients import client_for
+from toolbay.auth.clients import client_for, current
 from toolbay.auth.custody import Custody
 from toolbay.auth.discovery import asked, discover
 from toolbay.auth.errands import Errands
 from toolbay.auth.grants import Denied, by_itself, by_refresh
-from toolbay.auth.records import Authority, Client, Login
+from toolbay.auth.records import Authority, Login
 from toolbay.auth.store import Store
 from toolbay.auth.web import Web, web
 from toolbay.config.models import LoginConfig, ServerConfig
@@ -204,18 +204,13 @@ class Credentials:
                 await self._end(login, "its time is over, and nothing was given to renew it with")
             return  # else a server that is wrong today may take it tomorrow
         try:
-            given = await by_refresh(way, login.authority, self._client(login), tokens, now=self._now)
+            given = await by_refresh(way, login.authority, current(login.client, login.authority, self._auth), tokens, now=self._now)
         except Denied as denied:
             if _is_for_later(denied):
                 raise
             await self._end(login, str(denied), code=denied.code)
             return
         await self._kept.keep(replace(login, tokens=given))
-
-    def _client(self, login: Login) -> Client:
-        """With the secret that is configured now, which may be another one than at the time."""
-        ours = login.client
-        return replace(ours, secret=self._auth.client_secret) if ours.secret and ours.id == self._auth.client_id else ours
 
     async def _end(self, login: Login, why: str, *, code: str = "") -> None:
         client = login.client

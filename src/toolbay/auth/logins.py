@@ -14,7 +14,7 @@ import anyio.abc
 
 from toolbay._redact import Secrets
 from toolbay.auth.store import Damaged, Store, key
-from toolbay.config.models import ServerConfig, TransportType
+from toolbay.config.models import LoginConfig, ServerConfig, TransportType
 from toolbay.errors import BlockedAddress, ConfigError, LoginFailed
 
 if TYPE_CHECKING:
@@ -279,12 +279,13 @@ async def _revoked(login: Login, config: ServerConfig) -> bool:
     """Whether who gave the tokens has taken them back."""
     if login.tokens is None:
         return True
-    from toolbay.auth.grants import revoke  # noqa: PLC0415 - as in `Logins._credentials`
+    from toolbay.auth.clients import current  # noqa: PLC0415 - as in `Logins._credentials`
+    from toolbay.auth.grants import revoke  # noqa: PLC0415
     from toolbay.auth.web import web  # noqa: PLC0415
 
     try:
         async with web(config) as way:
-            await revoke(way, login.authority, login.client, login.tokens)
+            await revoke(way, login.authority, current(login.client, login.authority, config.auth or LoginConfig()), login.tokens)
     except (LoginFailed, BlockedAddress):
         return False
     return True
