@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from toolbay.auth.discovery import asked, discover
 from toolbay.auth.records import Authority
 from toolbay.auth.web import web
 from toolbay.config.models import LoginConfig
-from toolbay.errors import LoginFailed
+from toolbay.errors import BlockedAddress, LoginFailed
 
 pytestmark = pytest.mark.anyio
 PRM = "/.well-known/oauth-protected-resource"
@@ -130,6 +131,18 @@ async def test_a_server_that_lets_everybody_begin_is_asked_for_its_list() -> Non
         server.door = door
         assert await asked(way, entry(server.url)) == Challenge(scopes=("basic",))
     assert seen == ["initialize", "tools/list"]
+
+
+@pytest.mark.parametrize("end", [Step(kind="status", status=405), Step(kind="silence"), Step(kind="reset")], ids=lambda end: end.kind)
+async def test_a_session_that_was_begun_only_to_ask_is_ended(end: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H4: by servers that let everybody begin; whatever comes of that is no answer to the question, and is not waited for long."""
+    monkeypatch.setattr(discovery, "ENDING", 0.1)
+    async with RawHttp() as server, web(entry(server.url)) as way:
+        server.steps["DELETE"] = [end]
+        assert await asked(way, entry(server.url)) is None
+        assert (server.sessions, server.valid, server.methods["DELETE"]) == (1, set(), 1)
+        begun = server.posts[0]["params"]["clientInfo"]
+        assert begun == {"name": "toolbay", "version": version("toolbay")}
 
 
 @pytest.mark.parametrize(
@@ -372,6 +385,21 @@ async def test_a_server_of_2025_03_that_says_nothing_has_the_addresses_of_then()
             token_endpoint=f"{origin}/token",
             registration_endpoint=f"{origin}/register",
         )
+
+
+@pytest.mark.parametrize("which", [f"{PRM}/mcp", "/.well-known/oauth-authorization-server"])
+async def test_what_the_guard_refused_is_told_before_anything_is_taken_for_granted(which: str) -> None:
+    """SEC: attack 9: an address that leads elsewhere is no "not there"; where something was found it does not matter."""
+    elsewhere = {f"GET {which}": told(302, Location="https://elsewhere.example/x")}
+    async with RawHttp() as server, web(entry(server.url)) as way:
+        doors(server, elsewhere)
+        with pytest.raises(BlockedAddress, match=r"redirects to https://elsewhere\.example"):
+            await discover(way, entry(server.url), Challenge())
+        origin = server.url.removesuffix("/mcp")
+        metadata = {"issuer": origin, "token_endpoint": f"{origin}/t", "authorization_endpoint": f"{origin}/a"}
+        found = {"GET /.well-known/openid-configuration": document({**metadata, "code_challenge_methods_supported": ["S256"]})}
+        doors(server, {**elsewhere, **found})
+        assert (await discover(way, entry(server.url), Challenge())).token_endpoint == f"{origin}/t"
 
 
 async def test_an_origin_may_name_its_authorization_server() -> None:

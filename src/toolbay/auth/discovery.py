@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any, cast
 from urllib.parse import urlsplit
+
+import anyio
 
 from toolbay._lenient import as_text
 from toolbay.auth import trust
@@ -27,6 +31,8 @@ PROTOCOL = "2025-11-25"
 """The revision that an `initialize` without a token offers; a server that wants one says so before it looks at this."""
 MOST_ISSUERS = 20
 MOST_METHODS = 20
+ENDING = 2.0
+"""Seconds that the end of a session may take that was begun only to ask."""
 _METHOD = re.compile(r"[!-~]{1,100}")
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _OAUTH = "/.well-known/oauth-authorization-server"
@@ -40,12 +46,14 @@ async def asked(web: Web, config: ServerConfig) -> Challenge | None:
         BlockedAddress: as `Web.get`.
         LoginFailed: as `Web.get`; or the server has trouble of its own (retriable).
     """
-    ours = {name: value for name, value in config.headers.items() if name.lower() != "authorization"}
+    ours = _ours(config)
     over_sse = config.type is TransportType.SSE
     if over_sse:
         answer = await web.peek("GET", config.url, headers={**ours, "Accept": "text/event-stream"})
     else:
         answer = await web.peek("POST", config.url, content=_INITIALIZE, headers={**ours, **_OF_POST})
+        if session := answer.headers.get("mcp-session-id", ""):
+            await _end(web, config, session)
     if answer.for_later:
         raise _trouble(answer)
     said = _challenge(answer)
@@ -53,6 +61,16 @@ async def asked(web: Web, config: ServerConfig) -> Challenge | None:
         return said
     # Some let everybody begin, and look at tokens from there on.
     return _challenge(await web.peek("POST", config.url, content=_LIST, headers={**ours, **_OF_POST, **_OF_LIST}))
+
+
+async def _end(web: Web, config: ServerConfig, session: str) -> None:
+    """What was begun only to ask is not left behind, where that can be had."""
+    with anyio.move_on_after(ENDING), suppress(LoginFailed, BlockedAddress):
+        await web.peek("DELETE", config.url, headers={**_ours(config), "Mcp-Session-Id": session})
+
+
+def _ours(config: ServerConfig) -> dict[str, str]:
+    return {name: value for name, value in config.headers.items() if name.lower() != "authorization"}
 
 
 def _challenge(answer: Answer) -> Challenge | None:
@@ -77,6 +95,8 @@ async def discover(web: Web, config: ServerConfig, challenge: Challenge | None) 
     protected = await _protected(web, config, challenge)
     issuer = login.issuer or next(iter(protected.issuers), "")
     metadata = await _metadata(web, issuer) if issuer else await _at_origin(web, home.origin)
+    if metadata is None and protected.blocked is not None:
+        raise protected.blocked
     if metadata is None and challenge is None:
         raise LoginFailed(
             f"{home.origin} does not say how to log in, and did not ask for it: "
@@ -92,6 +112,8 @@ class _Protected:
     resource: str
     issuers: tuple[str, ...] = ()
     scopes: tuple[str, ...] | None = None
+    blocked: BlockedAddress | None = None
+    """What kept it from being asked for more."""
 
 
 @dataclass(slots=True)
@@ -129,7 +151,7 @@ async def _protected(web: Web, config: ServerConfig, challenge: Challenge | None
         issuers = tuple(item for item in _texts(found.get("authorization_servers")) or () if item)[:MOST_ISSUERS]
         wanted = _texts(found.get("scopes_supported"))
         return _Protected(resource=resource, issuers=issuers, scopes=None if wanted is None else scopes(" ".join(wanted)) or None)
-    return _Protected(resource=_canonical(config.url))
+    return _Protected(resource=_canonical(config.url), blocked=shelf.blocked)
 
 
 def _addresses_of(config: ServerConfig, challenge: Challenge | None) -> Iterator[str]:
@@ -197,6 +219,8 @@ async def _at_origin(web: Web, origin: str) -> Mapping[str, Any] | None:
         named = as_text((found or {}).get("issuer"))
         if found is not None and named:
             return found if _same(named, origin) else await _metadata(web, named)
+    if shelf.blocked is not None:
+        raise shelf.blocked
     return None
 
 
@@ -291,7 +315,7 @@ def _texts(value: object) -> tuple[str, ...] | None:
 
 
 _OF_POST = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-_ABOUT_US = {"name": "toolbay", "version": "1"}
+_ABOUT_US = {"name": "toolbay", "version": version("toolbay")}
 _INITIALIZE = json.dumps(
     {
         "jsonrpc": "2.0",
