@@ -439,11 +439,12 @@ async def test_a_program_logs_in_by_itself_and_nobody_is_asked() -> None:
         here.oauth.scopes = ("read",)
         here.oauth.metadata = {"scopes_supported": ["offline_access"]}
         person = Absent()
-        login = await here.login(person, type="client_credentials", clientId="nightly", clientSecret="canary-of-nightly")
+        itself = {"type": "client_credentials", "clientId": "nightly", "issuer": here.oauth.issuer}
+        login = await here.login(person, **itself, clientSecret="canary-of-nightly")
         assert login.tokens is not None
         assert here.oauth.guards(login.tokens.access)
         assert (login.tokens.scopes, login.client.asked_for) == (("read",), False)
-        await here.fails("invalid_client", person, type="client_credentials", clientId="nightly", clientSecret="canary-wrong")
+        await here.fails("invalid_client", person, **itself, clientSecret="canary-wrong")
         asked = len(here.server.headers)
         await here.fails("`auth.type` is none", person, type="none")
         assert (person.pages, len(here.server.headers)) == ([], asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,13 @@ import pytest
 from servers.raw_http import RawHttp, Request, Step
 from servers.raw_oauth import RawOAuth
 from support.authorities import Place, entry, place, told
+from support.logins import Agreeing
 from toolbay.auth.clients import client_for
 from toolbay.auth.discovery import asked, discover
 from toolbay.auth.grants import Code, by_code, by_itself, by_refresh, revoke
+from toolbay.auth.logins import Logins, LoginStatus
 from toolbay.auth.records import Client, Tokens
+from toolbay.auth.store import Files
 from toolbay.auth.web import web
 from toolbay.config.models import LoginConfig, ServerConfig
 from toolbay.errors import BlockedAddress, LoginFailed
@@ -33,6 +37,70 @@ async def refused(at: Place, config: ServerConfig | None = None) -> str:
     assert not getattr(error.value, "retriable", False)
     assert len(str(error.value)) < 600
     return str(error.value)
+
+
+ITSELF = {"type": "client_credentials", "client_id": "robot", "client_secret": "canary-robot"}
+BY_HAND = {"type": "oauth", "client_id": "by-hand", "client_secret": "canary-by-hand"}
+
+
+async def test_attack_08_a_programs_secret_goes_to_no_authorization_server_that_only_the_server_names(tmp_path: Path) -> None:
+    """SEC: attack 8: at first contact, after a damaged record and after a logout; each is told what to set where it is right."""
+    async with RawOAuth() as thief, place() as at:
+        at.oauth.know("robot", "canary-robot")
+        right = at.entry(auth=LoginConfig.model_validate({**ITSELF, "issuer": at.oauth.issuer}))
+        config, logins = at.entry(auth=LoginConfig.model_validate(ITSELF)), Logins(Files(tmp_path))
+        at.oauth.prm = {"authorization_servers": [thief.issuer]}
+
+        async def is_not_shown() -> None:
+            with pytest.raises(LoginFailed, match="shown to nobody") as error:
+                await logins.login("s", config, Agreeing())
+            assert f'auth: {{issuer: "{thief.issuer}"}}' in str(error.value)
+            credentials = Logins(Files(tmp_path)).of("s", config)
+            assert credentials is not None
+            assert await credentials.token() == ""
+            assert "shown to nobody" in credentials.mend(status=401, challenge="Bearer")
+
+        await is_not_shown()
+        await logins.login("s", right, Agreeing())
+        (file,) = tmp_path.glob("*.json")
+        file.write_text("damaged")
+        await is_not_shown()
+        await logins.login("s", right, Agreeing())
+        await logins.logout("s", right)
+        await is_not_shown()
+        assert (thief.forms, len(at.oauth.forms)) == ([], 2)
+
+
+async def test_attack_08_a_clients_secret_goes_nowhere_else_because_a_record_is_gone(tmp_path: Path) -> None:
+    """SEC: attack 8: whose a client is that was given by hand is known after a logout, and asked for where the record is damaged."""
+    async with RawOAuth() as thief, place() as at:
+        for oauth in (thief, at.oauth):
+            oauth.know("by-hand", "canary-by-hand")
+        config, logins, person = at.entry(auth=LoginConfig.model_validate(BY_HAND)), Logins(Files(tmp_path)), Agreeing()
+        login = await logins.login("s", config, person)
+        assert login.tokens is not None
+        assert await logins.logout("s", config)
+        assert not at.oauth.guards(login.tokens.access)
+        (file,) = tmp_path.glob("*.json")
+        assert "canary-" not in file.read_text()
+        assert await logins.standing("s", config) == LoginStatus(logged_in=False, issuer=at.oauth.issuer)
+        at.oauth.prm = {"authorization_servers": [thief.issuer]}
+        with pytest.raises(LoginFailed, match="names another authorization server"):
+            await logins.login("s", config, person)
+        file.write_text("damaged")
+        with pytest.raises(LoginFailed, match="whose `clientId` is") as error:
+            await logins.login("s", config, person)
+        assert file.name in str(error.value)
+        assert f'auth: {{issuer: "{thief.issuer}"}}' in str(error.value)
+        assert (thief.forms, len(person.pages)) == ([], 1)
+        at.oauth.prm = {}
+        named = at.entry(auth=LoginConfig.model_validate({**BY_HAND, "issuer": f"{at.oauth.issuer}/"}))
+        await logins.login("s", named, person)
+        credentials = Logins(Files(tmp_path)).of("s", named)
+        assert credentials is not None
+        assert at.oauth.guards(await credentials.token())
+        await logins.logout("s", named)
+        assert list(tmp_path.glob("*.json")) == [], "the configuration knows it"
 
 
 @pytest.mark.parametrize("name", ["authorization", "token", "registration", "revocation"])
@@ -188,7 +256,8 @@ async def test_attack_10_a_token_of_one_server_is_never_asked_for_another() -> N
         got: dict[str, Any] = {}
         for server in (one, two):
             oauth.protect(server)
-            config = entry(server.url, auth=LoginConfig(type="client_credentials", client_id="program", client_secret="canary-secret"))
+            itself = LoginConfig(type="client_credentials", client_id="program", client_secret="canary-secret", issuer=oauth.issuer)
+            config = entry(server.url, auth=itself)
             assert config.auth is not None
             async with web(config) as way:
                 authority = await discover(way, config, await asked(way, config))

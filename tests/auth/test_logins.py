@@ -377,7 +377,7 @@ async def test_a_program_logs_in_by_itself_and_says_what_comes_of_it(caplog: pyt
     """H4: `client_credentials`: nobody is led anywhere; each login asks anew, so that it shows whether it can."""
     store, person = Memory(), Agreeing()
     async with protected() as (oauth, server):
-        config = entry(server.url, auth=ITSELF)
+        config = entry(server.url, auth=ITSELF.model_copy(update={"issuer": oauth.issuer}))
         said = json.dumps({"error": "invalid_client", "error_description": "canary-robot is wrong"}).encode()
         oauth.steps["token"] = [Step(kind="status", status=401, headers={"Content-Type": "application/json"}, body=said)]
         with pytest.raises(LoginFailed, match=r"invalid_client: \*\*\* is wrong"):
@@ -402,7 +402,7 @@ async def test_a_server_that_needs_no_person_is_just_there(tmp_path: Path) -> No
     """H4: its program logs in by itself, at its start."""
     async with protected() as (oauth, server):
         oauth.know("robot", "canary-robot")
-        auth = {"type": "client_credentials", "clientId": "robot", "clientSecret": "canary-robot"}
+        auth = {"type": "client_credentials", "clientId": "robot", "clientSecret": "canary-robot", "issuer": oauth.issuer}
         async with bay(tmp_path, server, auth=auth) as made:
             assert made.app.servers["s"].state == "ready", made.app.servers["s"].error
             assert not (await made.note()).is_error

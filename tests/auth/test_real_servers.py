@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import urllib.request
 from pathlib import Path
@@ -96,7 +97,11 @@ def test_what_a_login_lacks_is_said_and_the_next_login_asks_for_it(desk: Desk) -
 def test_a_program_logs_in_by_itself_and_asks_for_more_where_it_must(desk: Desk) -> None:
     """H4: client_credentials with a client registered by hand: no person, one step-up, the call is made once."""
     with servers.authorized_serving(client=("robot", SECRET)) as server:
-        desk.configured(server, auth={"type": "client_credentials", "clientId": "robot", "clientSecret": SECRET})
+        robot = {"type": "client_credentials", "clientId": "robot", "clientSecret": SECRET}
+        desk.configured(server, auth=robot)
+        named = re.search(r'issuer: "([^"]+)"', desk.toolbay("login", "notes", code=1))
+        assert named, "the secret is for nobody that only the server names"
+        desk.configured(server, auth={**robot, "issuer": named[1]})
         assert desk.call("count").startswith("0\n")
         assert "written" in desk.call("write")
         assert counts(server)["notes"] == 1

@@ -260,7 +260,12 @@ async def test_what_was_not_granted_is_told(scene: Scene, configure: Configure) 
 async def test_a_program_logs_in_by_itself(scene: Scene, configure: Configure) -> None:
     """OAuth: `client_credentials`: it is tried once, and nobody is asked; a wrong secret is told and never shown."""
     scene.oauth.know("nightly", "canary-of-nightly")
-    configure(notes=scene.entry(type="client_credentials", clientId="nightly", clientSecret="${NIGHTLY}"))
+    itself = {"type": "client_credentials", "clientId": "nightly", "clientSecret": "${NIGHTLY}"}
+    configure(notes=scene.entry(**itself))
+    done = await scene.run("login", "notes", NIGHTLY="canary-of-nightly")
+    assert done.returncode == 1
+    assert f'set `auth: {{issuer: "{scene.oauth.issuer}"}}`' in " ".join(done.stderr.split())
+    configure(notes=scene.entry(**itself, issuer=scene.oauth.issuer))
     done = await scene.run("login", "notes", NIGHTLY="canary-of-nightly")
     assert done.returncode == 0, done.stderr
     assert "nobody is asked" in done.stderr

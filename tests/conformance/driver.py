@@ -17,6 +17,9 @@ from typing import Any
 
 import toolbay
 from toolbay import App
+from toolbay.auth.discovery import asked, discover
+from toolbay.auth.web import web
+from toolbay.config.models import ServerConfig
 
 SERVER = "examined"
 LOGINS = 3
@@ -121,6 +124,14 @@ def login(scenario: str) -> dict[str, Any]:
     return {"auth": given} if given else {}
 
 
+async def named(entry: Mapping[str, Any]) -> str:
+    """The authorization server that a person is told of and confirms, before a program shows it a secret."""
+    config = toolbay.parse({"tools": {"mcpServers": {SERVER: entry}}}).tools.mcp_servers[SERVER]
+    assert isinstance(config, ServerConfig)
+    async with web(config) as way:
+        return (await discover(way, config, await asked(way, config))).issuer
+
+
 def least(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Values for what a schema requires."""
     values: Mapping[str, Any] = {"string": "a", "number": 1.5, "integer": 1, "boolean": True, "array": [], "object": {}}
@@ -130,6 +141,8 @@ def least(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 async def main(url: str, scenario: str) -> str:
     entry = {"url": url, "type": "streamableHttp", "ssrfWhitelist": ["127.0.0.0/8", "::1/128"], **login(scenario)}
+    if entry.get("auth", {}).get("type") == "client_credentials":
+        entry["auth"]["issuer"] = await named(entry)
     config = toolbay.parse({"tools": {"mcpServers": {SERVER: entry}}})
     if config.problems:
         raise Failed("; ".join(map(str, config.problems)))

@@ -218,6 +218,11 @@ async def test_a_program_that_cannot_log_in_by_itself_is_told_why() -> None:
         here.oauth.know("robot", "canary-right")
         auth = {"type": "client_credentials", "clientId": "robot", "clientSecret": "canary-wrong"}
         finding = the_error(await here.looked_at(**auth))
+        assert f'the server names {here.oauth.issuer}; if that is who gave the client, set `auth: {{issuer: "' in finding.why
+        assert finding.mend == "set `issuer` in its `auth`, to the authorization server that gave `clientId` and `clientSecret`"
+        assert here.oauth.forms == [], "nobody has said that it may have the secret"
+        auth["issuer"] = here.oauth.issuer
+        finding = the_error(await here.looked_at(**auth))
         assert "the program could not log in by itself: correct `auth` of s (" in finding.why
         assert "invalid_client" in finding.why
         assert finding.mend == "correct `clientId` and `clientSecret` in its `auth`; where they are right, `scopes` and `issuer`"

@@ -46,6 +46,7 @@ class Guarded:
     oauth: RawOAuth
     server: RawHttp | RawSse
     auth: dict[str, Any] | None = None
+    """A program's own is told who gave its secret."""
     tool_timeout: float = PATIENCE
     calls: list[str] = field(default_factory=list[str])
     """The tokens that calls were brought with, let through or not."""
@@ -63,7 +64,7 @@ class Guarded:
             "ssrfWhitelist": LOOPBACK,
             "toolTimeout": self.tool_timeout,
             "restart": SOON,
-            **({"auth": self.auth} if self.auth else {}),
+            **({"auth": {"issuer": self.oauth.issuer, **self.auth} if "clientSecret" in self.auth else self.auth} if self.auth else {}),
         }
 
     @property

@@ -42,8 +42,8 @@ async def client_for(
 
     Raises:
         BlockedAddress: as `Web.get`.
-        LoginFailed: there is no way to an id, none was given (retriable: not now), or the one that was given by hand was used
-            at another authorization server than the server names now.
+        LoginFailed: there is no way to an id, none was given (retriable: not now), or a person must say first that the one that
+            was given by hand belongs to this authorization server.
     """
     if config.client_id:
         return _given(authority, config, known)
@@ -79,6 +79,9 @@ def current(client: Client, authority: Authority, config: LoginConfig) -> Client
 
 
 def _given(authority: Authority, config: LoginConfig, known: Client | None) -> Client:
+    if config.type == "client_credentials" and not config.issuer:
+        # Nobody sees a page, so that whoever speaks for the server could have the secret.
+        raise LoginFailed(f"`auth` has no `issuer`, so `clientSecret` is shown to nobody: {unnamed(authority)}")
     moved = known is not None and (known.id, known.asked_for) == (config.client_id, False) and known.issuer != authority.issuer
     if moved and known is not None and not config.issuer:
         raise LoginFailed(
@@ -87,6 +90,12 @@ def _given(authority: Authority, config: LoginConfig, known: Client | None) -> C
         )
     method = _with_secret(authority.methods) if config.client_secret else "none"
     return Client(id=config.client_id, secret=config.client_secret, issuer=authority.issuer, method=method)
+
+
+def unnamed(authority: Authority) -> str:
+    """What a person may do where only the server says that a client that was given by hand belongs to `authority`: a clause."""
+    issuer = trust.shown(authority.issuer)
+    return f'the server names {issuer}; if that is who gave the client, set `auth: {{issuer: "{issuer}"}}` on this server'
 
 
 def _with_secret(methods: Sequence[str]) -> Method:

@@ -15,6 +15,7 @@ from toolbay._redact import mask, trace
 from toolbay._text import line
 from toolbay.auth.records import Login, Tokens
 from toolbay.auth.store import Damaged, Store, canonical, key
+from toolbay.auth.trust import same
 from toolbay.config.models import LoginConfig, ServerConfig
 from toolbay.errors import ConfigError, ToolbayError
 
@@ -146,7 +147,8 @@ class Custody:
 
     def _fits(self, login: Login) -> bool:
         """Whether it is one for this server, from the authorization server that is configured: else its tokens are not shown here."""
-        return canonical(login.url) == self._url and self._auth.issuer in ("", login.authority.issuer)
+        ours = not self._auth.issuer or same(login.authority.issuer, self._auth.issuer)
+        return ours and canonical(login.url) == self._url
 
     def _cannot_read(self, error: Exception) -> None:
         """What is known in memory stays. It is tried again each time, since a vault that is opened need not change the stamp."""

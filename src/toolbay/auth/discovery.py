@@ -195,7 +195,7 @@ async def _metadata(web: Web, issuer: str) -> Mapping[str, Any]:
     for url in _well_known(issuer):
         found = await shelf.document(url)
         named = as_text((found or {}).get("issuer"))
-        if found is not None and _same(named, issuer):
+        if found is not None and trust.same(named, issuer):
             return found
         other = other or named
     if other:
@@ -218,7 +218,7 @@ async def _at_origin(web: Web, origin: str) -> Mapping[str, Any] | None:
         found = await shelf.document(url)
         named = as_text((found or {}).get("issuer"))
         if found is not None and named:
-            return found if _same(named, origin) else await _metadata(web, named)
+            return found if trust.same(named, origin) else await _metadata(web, named)
     if shelf.blocked is not None:
         raise shelf.blocked
     return None
@@ -293,12 +293,6 @@ def _covers(resource: str, url: str) -> bool:
     if (there.scheme, there.host, there.port) != (home.scheme, home.host, home.port) or above.query not in ("", ours.query):
         return False
     return f"{ours.path.rstrip('/')}/".startswith(f"{above.path.rstrip('/')}/") and ".." not in ours.path
-
-
-def _same(named: str, issuer: str) -> bool:
-    """Whether two names are one authorization server's: identical, but for the slash that says nothing after a bare origin."""
-    bare = issuer.removesuffix("/")
-    return named == issuer or ("/" not in bare.partition("://")[2] and named.removesuffix("/") == bare)
 
 
 def _trouble(answer: Answer) -> LoginFailed:

@@ -64,6 +64,12 @@ def clear(url: str, *, what: str) -> Target:
     return there
 
 
+def same(named: str, issuer: str) -> bool:
+    """Whether two names are one authorization server's: identical, but for the slash that says nothing after a bare origin."""
+    bare = issuer.removesuffix("/")
+    return named == issuer or ("/" not in bare.partition("://")[2] and named.removesuffix("/") == bare)
+
+
 def check(url: str, *, what: str, issuer: str, hosts: Collection[str]) -> str:
     """`url`, which the authorization server `issuer` names as its `what`, if it is `clear` and at the server's own domain.
 

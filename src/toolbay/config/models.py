@@ -108,7 +108,10 @@ class LoginConfig(Section):
     ] = ()
     """What is asked for. Default: what the server says that it needs."""
     issuer: Annotated[str, AfterValidator(logins.issuer)] = ""
-    """The authorization server, where the server names several, or none."""
+    """The authorization server. With the type client_credentials it must be named: the secret is shown to it only.
+
+    Default: the one that the server names, or the first of them.
+    """
     hosts: tuple[Annotated[str, AfterValidator(logins.host)], ...] = ()
     """Further hosts that the authorization server's addresses may be at, besides those of its own domain."""
     callback_port: int = Field(default=0, ge=0, le=65535)

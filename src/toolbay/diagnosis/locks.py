@@ -21,6 +21,7 @@ _PARAMETER = re.compile(r'(\w+)\s*=\s*(?:"([^"]*)"|([^\s,]+))')
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 _HEADER = "`headers`, such as Authorization: Bearer ${TOKEN}"
 _CORRECT = "correct `clientId` and `clientSecret` in its `auth`; where they are right, `scopes` and `issuer`"
+_NAME = "set `issuer` in its `auth`, to the authorization server that gave `clientId` and `clientSecret`"
 _DENIED = "the credentials are known and may not do this: ask for the right, or use others"
 
 
@@ -49,7 +50,7 @@ def tell(
     challenge = bearer(header)
     if credentials is not None and (challenge or answer.is_mute or standing.logged_in or standing.ended or config.auth is not None):
         if config.auth is not None and config.auth.type == "client_credentials":
-            more, mend = credentials.mend(status=answer.status, challenge=header), _CORRECT
+            more, mend = credentials.mend(status=answer.status, challenge=header), _CORRECT if config.auth.issuer else _NAME
         else:
             more, mend = _login(name, challenge, standing, denied=denied)
         why = f"{why}; {more}"
