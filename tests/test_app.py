@@ -200,3 +200,15 @@ async def test_load_takes_what_the_constructor_takes(tmp_path: Path) -> None:
         App.load(file, modle="offline")  # pyright: ignore[reportCallIssue]
     with pytest.raises(ConfigError, match="does not exist"):
         App.load(tmp_path / "nothing.json")
+
+
+async def test_a_login_with_a_server_that_cannot_be_used_says_why(tmp_path: Path) -> None:
+    """CFG-6: what is wrong with its entry; of a name that nobody has, the nearest."""
+    config = parse({"mcpServers": {"board": {"url": "https://example.org/mcp"}, "bad": {"url": "ftp://example.org"}}})
+    app = App(config, environ={"TOOLBAY_HOME": str(tmp_path)})
+    with pytest.raises(ConfigError, match='Server "bad" has a key `url` that must begin with http'):
+        await app.logout("bad")
+    with pytest.raises(ConfigError, match="no server named 'bord': did you mean 'board'"):
+        await app.logout("bord")
+    with pytest.raises(ConfigError, match=r"no server named 'zzz' \(configured: bad, board\)"):
+        await app.logout("zzz")

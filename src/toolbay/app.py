@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 import anyio
 
 from toolbay import artifacts as artifact_files
+from toolbay._nearest import nearest
 from toolbay._redact import Secrets
 from toolbay.agent.approvals import Approvals, Approver, Remembered, Surroundings
 from toolbay.agent.chosen import ChosenModel
@@ -29,7 +30,7 @@ from toolbay.auth.logins import Logins
 from toolbay.auth.store import Files, Store
 from toolbay.config import Config, data_home
 from toolbay.config import load as load_config
-from toolbay.config.models import ServerConfig
+from toolbay.config.models import InvalidServer, ServerConfig
 from toolbay.config.networks import with_network
 from toolbay.errors import ConfigError, ToolbayError
 from toolbay.events import Events
@@ -358,10 +359,14 @@ def _list_anew(recollections: Recollections | None, fleet: Fleet, server: str, c
 
 
 def _usable_entry(config: Config, server: str) -> ServerConfig:
-    entry = config.tools.mcp_servers.get(server)
-    found = None if entry is None else with_network(entry, config.tools)
-    if not isinstance(found, ServerConfig):
-        raise ConfigError(f"there is no server named {server!r} that can be used")
+    servers = config.tools.mcp_servers
+    if server not in servers:
+        near = nearest(server, servers)
+        hint = f": did you mean {near!r}?" if near else f" (configured: {', '.join(sorted(servers)) or 'none'})"
+        raise ConfigError(f"there is no server named {server!r}{hint}")
+    found = with_network(servers[server], config.tools)
+    if isinstance(found, InvalidServer):
+        raise ConfigError(found.reason)
     return found
 
 
