@@ -17,6 +17,8 @@ from toolbay.errors import ConfigError
 
 _PATIENCE = 5.0
 """Seconds to wait for another program that is writing in the same folder; a write takes milliseconds."""
+READERS = 1.0
+"""Seconds to wait for another program that has the file open to read it, where that is in the way."""
 _PAUSE = 0.02
 _BUSY = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 
@@ -83,11 +85,28 @@ def _swap(target: Path, data: bytes, mode: int) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(target)
+        moved(lambda: Path(name).replace(target))
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
+
+
+def moved(move: Callable[[], object]) -> None:
+    """Do `move`, which puts a file in the place of another one. Raises what it raised last.
+
+    Windows does not let a file be replaced that somebody has open: who reads it is waited for, `READERS` seconds at the most.
+    """
+    deadline = time.monotonic() + READERS
+    while True:
+        try:
+            move()
+        except PermissionError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
 
 
 def _sync_folder(folder: Path) -> None:
