@@ -24,7 +24,7 @@ from toolbay._nearest import nearest
 from toolbay._redact import Secrets
 from toolbay.agent.approvals import Approvals, Approver, Remembered, Surroundings
 from toolbay.agent.chosen import ChosenModel
-from toolbay.agent.instructions import composed
+from toolbay.agent.instructions import composed, lacking
 from toolbay.artifacts import Artifacts
 from toolbay.auth.logins import Logins
 from toolbay.auth.store import Files, Store
@@ -101,7 +101,9 @@ class App:
         self._secrets = Secrets(config.secrets)
         safe = self._secrets.mask
         self.events = Events(safe)
-        self._model = ChosenModel(options.get("model", ""), environ=self._environ, safe=safe)
+        self._model = ChosenModel(
+            options.get("model", ""), environ=self._environ, safe=safe, lacking=lambda: lacking(self.servers.values())
+        )
         around = Surroundings(config_of=self._config_of, tool_of=self._tool, mask=safe, listed=lambda name: self.fleet.listed(name))  # noqa: PLW0108 - made below
         remembered = Remembered(data / "approvals.json")
         approvals = Approvals(around, events=self.events, approver=options.get("approver"), remembered=remembered)

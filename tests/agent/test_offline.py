@@ -112,6 +112,21 @@ async def test_it_streams_its_text_and_ends_with_the_reply() -> None:
     assert "".join(piece.text for piece in pieces[:-1]) == pieces[-1].text
 
 
+def test_where_nothing_fits_it_is_told_which_servers_are_not_there() -> None:
+    """RUN-5, H4: for want of a login there may be no tool; who gets an answer is not told."""
+    lacking = ["notes: HTTP 401, it wants a login: log in with `toolbay login notes`"]
+    model = OfflineModel(lambda: lacking)
+    told = f"Servers that are not there, whose tools might fit:\n- {lacking[0]}"
+    for text, tools in (("make me a sandwich", TOOLS), ("make me a sandwich", ()), ("what tools are there?", TOOLS)):
+        reply = model.reply(ModelRequest(instructions="", messages=(user(text),), tools=tools))
+        assert reply.text.endswith(told)
+    first = model.reply(ModelRequest(instructions="", messages=(user("Read a.md"),), tools=TOOLS))
+    messages = (user("Read a.md"), *answered(first, "# Title"))
+    assert model.reply(ModelRequest(instructions="", messages=messages, tools=TOOLS)).text == "# Title"
+    lacking.clear()
+    assert "not there" not in model.reply(ModelRequest(instructions="", messages=(user("make me a sandwich"),), tools=TOOLS)).text
+
+
 def test_results_are_shown_and_beside_them_the_honest_sentence() -> None:
     """RUN-5: shows the result, and says plainly that it is no language model; who wants the answer gets the answer."""
     first = ask(user("Read a.md"))

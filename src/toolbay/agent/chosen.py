@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from toolbay._aio import bounded
 from toolbay._redact import trace
@@ -16,11 +17,21 @@ _log = logging.getLogger("toolbay.app")
 
 
 class ChosenModel:
-    """`model` is one, or a name; empty: what the configuration says. `safe` takes the secrets out of what is logged."""
+    """`model` is one, or a name; empty: what the configuration says. `safe` takes the secrets out of what is logged.
 
-    def __init__(self, model: str | Model, *, environ: Mapping[str, str], safe: Callable[[str], str]) -> None:
+    `lacking`: which servers are not there now, for a model that tells people so by itself.
+    """
+
+    def __init__(
+        self,
+        model: str | Model,
+        *,
+        environ: Mapping[str, str],
+        safe: Callable[[str], str],
+        lacking: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._asked_for = model
-        self._environ, self._safe = environ, safe
+        self._environ, self._safe, self._lacking = environ, safe, lacking
         self._chosen: Model | None = None
         self._ours: list[Model] = []
 
@@ -49,7 +60,7 @@ class ChosenModel:
         from toolbay.agent.local import choose  # noqa: PLC0415 - those who only call tools need no agent
         from toolbay.agent.offline import OfflineModel  # noqa: PLC0415
 
-        chosen = await choose(self._asked_for or configured, environ=self._environ, offline=OfflineModel)
+        chosen = await choose(self._asked_for or configured, environ=self._environ, offline=partial(OfflineModel, self._lacking))
         self._own(chosen)
         return chosen
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from toolbay._text import clean, fenced
+from toolbay._text import clean, fenced, line
 
 LIMIT = 2_000
 """Characters of one server's instructions that reach the model; the longest seen has 4,774."""
+REASON = 300
+"""Characters of why a server is not there."""
+_ABSENT = ("paused", "failed", "needs_auth", "invalid")
+_COMING = ("idle", "connecting", "waiting")
 
 
 class Server(Protocol):
@@ -18,6 +22,8 @@ class Server(Protocol):
     def name(self) -> str: ...
     @property
     def state(self) -> str: ...
+    @property
+    def error(self) -> str: ...
     @property
     def instructions(self) -> str: ...
     @property
@@ -30,9 +36,9 @@ def composed(own: str, servers: Iterable[Server], also: str = "") -> str:
     waiting: list[str] = []
     absent: list[str] = []
     for server in servers:
-        if server.state in ("paused", "failed", "needs_auth", "invalid"):
-            absent.append(server.name)
-        elif server.state in ("idle", "connecting", "waiting") and not server.remembered:
+        if server.state in _ABSENT:
+            absent.append(f"{server.name} (the user has to log in to it)" if server.state == "needs_auth" else server.name)
+        elif server.state in _COMING and not server.remembered:
             waiting.append(server.name)
         elif server.instructions.strip():
             said = clean(server.instructions).strip()[:LIMIT]
@@ -42,3 +48,15 @@ def composed(own: str, servers: Iterable[Server], also: str = "") -> str:
     if absent:
         parts.append(f"Not available, so their tools cannot be called: {', '.join(absent)}.")
     return "\n\n".join(part for part in (*parts, also) if part)
+
+
+def lacking(servers: Iterable[Server]) -> tuple[str, ...]:
+    """Which servers are not there, and what each needs: a line of each, for people."""
+    told: list[str] = []
+    for server in servers:
+        if server.state in _ABSENT:
+            why = line(server.error, REASON) or "it cannot be used"
+            told.append(why if why.startswith(server.name) else f"{server.name}: {why}")
+        elif server.state in _COMING and not server.remembered:
+            told.append(f"{server.name} is still being started")
+    return tuple(told)

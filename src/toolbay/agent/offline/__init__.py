@@ -1,13 +1,13 @@
 """The built-in stand-in for a language model: it needs no network and no key, and says that it is none (RUN-5).
 
 It has no memory of its own. Whatever it says or calls follows from the conversation that it is shown, so the same conversation
-always goes on the same way.
+always goes on the same way. Where it finds no tool, it says beside that which servers are not there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,7 +62,9 @@ class Plan:
 class OfflineModel:
     """Picks tools by their words, fills arguments from the text, asks for what is missing, shows what comes back."""
 
-    def __init__(self) -> None:
+    def __init__(self, lacking: Callable[[], Sequence[str]] = tuple) -> None:
+        """`lacking`: which servers are not there now and what each needs, in a line."""
+        self._lacking = lacking
         self._known: tuple[tuple[Tool, ...], Index] = ((), Index(()))
 
     @property
@@ -74,14 +76,14 @@ class OfflineModel:
         await anyio.lowlevel.checkpoint()
         many = len(request.tools) > MANY_TOOLS
         index = await anyio.to_thread.run_sync(self._index_of, request.tools) if many else self._index_of(request.tools)
-        reply = _Turn(request, index).reply()
+        reply = _Turn(request, index, self._lacking).reply()
         if reply.text:
             yield TextDelta(text=reply.text)
         yield reply
 
     def reply(self, request: ModelRequest) -> Reply:
         """What comes next in the conversation."""
-        return _Turn(request, self._index_of(request.tools)).reply()
+        return _Turn(request, self._index_of(request.tools), self._lacking).reply()
 
     def _index_of(self, tools: tuple[Tool, ...]) -> Index:
         indexed, index = self._known
@@ -94,7 +96,8 @@ class OfflineModel:
 class _Turn:
     """One look at a conversation."""
 
-    def __init__(self, request: ModelRequest, index: Index) -> None:
+    def __init__(self, request: ModelRequest, index: Index, lacking: Callable[[], Sequence[str]]) -> None:
+        self.lacking = lacking
         self.messages = request.messages
         self.tools = {tool.name: tool for tool in request.tools}
         self.index = index
@@ -190,9 +193,9 @@ class _Turn:
         if plan.is_left:
             return ["All right, I leave it."]
         if plan.is_help:
-            return [answer.offered(list(self.tools.values()))]
+            return [answer.offered(list(self.tools.values())), answer.absent(self.lacking())]
         said = [answer.nothing(step, near, any_tools=bool(self.tools)) for step, near in plan.unmatched]
-        return [*said, plan.question]
+        return [*said, answer.absent(self.lacking()) if said else "", plan.question]
 
     def _calls(self, calls: Sequence[tuple[Tool, Json]]) -> Reply:
         """Calls with ids that this conversation has not seen."""

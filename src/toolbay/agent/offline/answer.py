@@ -55,6 +55,11 @@ def nothing(step: str, near: Sequence[Tool], *, any_tools: bool) -> str:
     return said
 
 
+def absent(lacking: Sequence[str]) -> str:
+    """Which servers are not there, whose tools might have fitted; nothing where all are."""
+    return "\n".join(["Servers that are not there, whose tools might fit:", *(f"- {each}" for each in lacking)]) if lacking else ""
+
+
 def offered(tools: Sequence[Tool]) -> str:
     """What there is, by server."""
     if not tools:
