@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from toolbay.cli.narrowing import NarrowedTools, Selection
 from toolbay.cli.terminal import Terminal, dumped, one_line
-from toolbay.cli.views import CallsView, ServersView, standing
+from toolbay.cli.views import CallsView, ServersView, standing, what_changed
 from toolbay.events import CallFinished, CallProgressed, CallStarted, Event, ServerChanged, ServerLog, TextArrived
+from toolbay.fleet import ServerStatus
 from toolbay.testing import FakeTools
-from toolbay.types import CallContext, Outcome, Progress, ToolResult
+from toolbay.types import CallContext, Outcome, Progress, Reloaded, ToolResult
 
 Captured = pytest.CaptureFixture[str]
 
@@ -131,6 +132,28 @@ def test_no_reason_is_told_twice_and_none_is_longer_than_a_line(capsys: Captured
     ]
 
 
+def test_what_a_server_wants_is_told_each_time(capsys: Captured) -> None:
+    """H4, LIF-2: with what to do, and without the way to the doctor, who knows no more; while it was up, without the long reason."""
+    view = ServersView(Terminal(), chatty=False)
+    wants = "notes: HTTP 401, it wants a login: log in with `toolbay login notes`"
+    ended = "notes: HTTP 401, the login has ended: log in again with `toolbay login notes`"
+    for _ in range(2):
+        view(ServerChanged(server="notes", state="needs_auth", error=f"{wants} (it says: who are you)"))
+        view(ServerChanged(server="notes", state="connecting"))
+    for _ in range(2):
+        view(ServerChanged(server="notes", state="ready", tools=2, seconds=0.3))
+        view(ServerChanged(server="notes", state="needs_auth", error=f"{ended} ({'it was taken back, ' * 9})"))
+    ready = "✓ notes ready in 0.3 s, 2 tools"
+    assert capsys.readouterr().err.splitlines() == [f"✗ {wants} (it says: who are you)", ready, f"✗ {ended}", ready, f"✗ {ended}"]
+
+
+def test_a_reload_tells_who_needs_a_login() -> None:
+    """LIF-4, H4: that is no failure like others."""
+    status = ServerStatus(name="notes", state="needs_auth")
+    done = Reloaded(retried=("notes", "old"), failed=("notes", "old"))
+    assert what_changed(done, {"notes": status}) == "tried again notes, old; failed old; needs a login notes"
+
+
 def test_of_an_error_it_is_told_whole_whether_the_call_took_effect(capsys: Captured) -> None:
     """CAL-3, CLI: its end is what counts, and is not cut off."""
     view = CallsView(Terminal())
@@ -144,7 +167,7 @@ def test_of_an_error_it_is_told_whole_whether_the_call_took_effect(capsys: Captu
 def test_a_state_in_words_says_when_the_next_attempt_is() -> None:
     """LIF-2: as `/servers` shows it."""
     assert standing("ready", None) == "ready"
-    assert standing("needs_auth", None) == "needs auth"
+    assert standing("needs_auth", None) == "needs a login"
     assert standing("waiting", 3.2) == "waiting, next try in 4 s"
     assert re.fullmatch(r"paused until \d\d:\d\d:\d\d, then tried once more", standing("paused", 60.0))
 

@@ -41,7 +41,7 @@ class Dialogue:
         self.model_name = app.model_name
         self.over = False
         self._noted = False
-        self.reloads = ReloadsView(invoked.terminal, lambda: faults_of(app.config))
+        self.reloads = ReloadsView(invoked.terminal, lambda: faults_of(app.config), lambda: app.servers)
         self.asker: AtTerminal | None = None
         """Who waits for an answer while a call needs approval."""
 

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from toolbay._nearest import nearest
 from toolbay.cli.keeping import conversation_of
-from toolbay.cli.terminal import plural
+from toolbay.cli.terminal import RED, one_line, plural
 from toolbay.cli.tools import NO_SERVERS, first_line
 from toolbay.cli.views import standing, what_changed
 from toolbay.errors import ConfigError
@@ -62,7 +62,11 @@ async def _reload(dialogue: Dialogue, _rest: str) -> None:
         done = await dialogue.app.reload()
     finally:
         dialogue.reloads.asked = False
-    dialogue.terminal.write(f"Reloaded: {what_changed(done) or 'nothing changed'}.")
+    servers = dialogue.app.servers
+    dialogue.terminal.write(f"Reloaded: {what_changed(done, servers) or 'nothing changed'}.")
+    for name in done.failed:
+        if name in servers and servers[name].state == "needs_auth":
+            dialogue.terminal.write(f"✗ {one_line(servers[name].error)}", RED)
 
 
 async def _new(dialogue: Dialogue, _rest: str) -> None:

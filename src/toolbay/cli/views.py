@@ -37,6 +37,7 @@ _QUIET_LEVELS: Final = frozenset({"debug"})
 _NUMBERS: Final = re.compile(r"[0-9][0-9A-Fa-f_.:-]*")
 """What differs between two tellings of one reason: process ids, times, names of log files."""
 _DOWN: Final = frozenset({"waiting", "paused", "failed", "needs_auth", "invalid"})
+_IN_WORDS: Final = {"needs_auth": "needs a login"}
 _LOUD_LEVELS: Final = frozenset({"warning", "error", "critical", "alert", "emergency"})
 
 
@@ -104,7 +105,10 @@ class ServersView:
         elif state in _DOWN and self._down.get(server) != state and (state != "waiting" or server not in self._down):
             first = server not in self._down
             self._down[server] = state
-            reason = self._new_reason(server, name, error or state.replace("_", " "))
+            if state == "needs_auth":
+                self._terminal.warn(f"✗ {self._wanted(server, name, error)}", RED)
+                return
+            reason = self._new_reason(server, name, error or state)
             if state == "paused":
                 self._terminal.say(f"! {name} {standing(state, retry_in)}{f': {reason}' if reason else ''}", YELLOW)
             elif state == "waiting" and server in self._ready:
@@ -124,6 +128,14 @@ class ServersView:
         told.add(kind)
         return one_line(said, 0 if self._whole else _LINE)
 
+    def _wanted(self, server: str, name: str, error: str) -> str:
+        """What a server wants that is not let in, and what to do, however often it was told: a login ends again and again.
+
+        Of one that was ready, what more is known of the reason is told by the call that met it.
+        """
+        said = one_line(_said_of(name, error or standing("needs_auth", None)), 0 if self._whole else _LINE)
+        return said.partition(" (")[0] if server in self._ready else said
+
     def unfinished(self, servers: Mapping[str, Status]) -> None:
         """Tell what no event told: servers that failed before anybody listened, and those that still start."""
         known = [one_line(name) for name, status in servers.items() if status.remembered and not status.settled]
@@ -141,10 +153,14 @@ class ServersView:
 class ReloadsView:
     """What is wrong with each new configuration; and of a reload that nobody asked for here what it did, or why it could not."""
 
-    def __init__(self, terminal: Terminal, faults: Callable[[], Collection[str]]) -> None:
-        """`faults`: what is wrong with the configuration at this moment. What is so from the beginning is told elsewhere."""
+    def __init__(self, terminal: Terminal, faults: Callable[[], Collection[str]], servers: Callable[[], Mapping[str, Status]]) -> None:
+        """`faults`: what is wrong with the configuration at this moment. What is so from the beginning is told elsewhere.
+
+        `servers`: how they are at this moment.
+        """
         self._terminal = terminal
         self._faults = faults
+        self._servers = servers
         self._told = faults()
         self.asked = False
         """Whether a person asked for one just now, and is answered elsewhere."""
@@ -160,7 +176,7 @@ class ReloadsView:
             return
         if event.error:
             self._terminal.warn(f"! not reloaded: {event.error}", YELLOW)
-        elif done := what_changed(event):
+        elif done := what_changed(event, self._servers()):
             self._terminal.say(f"(reloaded: {done})", DIM)
 
 
@@ -171,15 +187,17 @@ def faults_of(config: Config) -> list[str]:
     return [*told, *(fault for entry in invalid for fault in entry.told)]
 
 
-def what_changed(done: Reloaded) -> str:
-    """`added time; changed files`, or empty."""
+def what_changed(done: Reloaded, servers: Mapping[str, Status]) -> str:
+    """`added time; changed files`, or empty; `servers` as they are since."""
+    locked = [name for name in done.failed if name in servers and servers[name].state == "needs_auth"]
     parts = {
         "added": done.added,
         "changed": done.changed,
         "removed": done.removed,
         "tried again": done.retried,
         "connected": done.connected,
-        "failed": done.failed,
+        "failed": [name for name in done.failed if name not in locked],
+        standing("needs_auth", None): locked,
     }
     return "; ".join(f"{what} {', '.join(map(one_line, names))}" for what, names in parts.items() if names)
 
@@ -187,7 +205,7 @@ def what_changed(done: Reloaded) -> str:
 def standing(state: str, retry_in: float | None) -> str:
     """A server's state in words: `ready`, `waiting, next try in 4 s`, `paused until 14:03:22, then tried once more`."""
     if retry_in is None:
-        return state.replace("_", " ")
+        return _IN_WORDS.get(state, state)
     if state == "paused":
         return f"paused until {time.strftime('%H:%M:%S', time.localtime(time.time() + retry_in))}, then tried once more"
     return f"{state}, next try{_in(retry_in)}"
