@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import re
+from secrets import token_hex
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolbay import _redact
+from toolbay import _coats, _redact
 
 
 def encoded(key: bytes) -> str:
@@ -106,6 +110,55 @@ def test_text_without_secrets_is_unchanged() -> None:
     """CFG-8: nothing to hide, nothing hidden."""
     assert _redact.mask("a text", []) == "a text"
     assert _redact.mask("a text", ["", "other-secret"]) == "a text"
+
+
+def slowly_masked(text: str, secrets: list[str]) -> str:
+    """As `mask`, character by character."""
+    hidden = [False] * len(text)
+    for form in {form for secret in secrets for form in _coats.forms(secret)}:
+        for start in range(len(text) - len(form) + 1):
+            if text[start : start + len(form)] == form:
+                hidden[start : start + len(form)] = [True] * len(form)
+    return re.sub("\0+", "***", "".join("\0" if hide else letter for letter, hide in zip(text, hidden, strict=True)))
+
+
+@given(
+    st.lists(st.text("ab", min_size=1, max_size=9), min_size=1, max_size=3), st.lists(st.text("abx", max_size=12), max_size=8), st.data()
+)
+def test_secrets_that_repeat_and_overlap_are_hidden_as_one_would_by_hand(secrets: list[str], texts: list[str], data: st.DataObject) -> None:
+    """CFG-8: of few letters there are many occurrences, in one another and in rows."""
+    rows = data.draw(st.lists(st.tuples(st.sampled_from(secrets), st.integers(1, 9)), max_size=4))
+    text = "".join(texts) + "x".join(secret[: data.draw(st.integers(1, 9))] * times for secret, times in rows)
+    assert _redact.mask(text, secrets) == slowly_masked(text, secrets)
+
+
+class Counted(str):
+    """A text that counts how often it is asked where something stands in it."""
+
+    __slots__ = ()
+    asked = 0
+
+    def find(self, *args: Any) -> int:
+        Counted.asked += 1
+        return super().find(*args)
+
+    def startswith(self, *args: Any) -> bool:
+        Counted.asked += 1
+        return super().startswith(*args)
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["A" * 20_000, "A" * 8, "Zk93hfAq8" * 2_000, "A" * 10_000 + "9" + "A" * 10_000, ("A" * 99 + "9") * 200],
+)
+def test_no_token_makes_a_text_cost_more_than_its_length(token: str) -> None:
+    """SEC, OBS-2: whoever gives tokens chooses what is looked for, and whoever answers chooses where."""
+    for text in ("A" * 200_000, token * (200_000 // len(token)), (token[:-1] + "A") * (200_000 // len(token))):
+        Counted.asked = 0
+        _redact.mask(Counted(text), [token])
+        # Every question costs the length of the token at the most, and what it goes forward.
+        assert Counted.asked * len(token) <= len(_coats.forms(token)) * (5 * len(text) + 50 * len(token))
+    assert list(_coats.covered(token * 1000, token)) == [(0, 1000 * len(token))], "nor is there much to note"
 
 
 @pytest.mark.parametrize(
@@ -243,16 +296,59 @@ def test_what_was_a_secret_once_stays_one() -> None:
     """OBS-2: of configurations for good; of who gets other tokens all the time, the last ones, whatever others have."""
     secrets = _redact.Secrets({"of-the-start"})
     secrets.add({"of-a-reload"})
-    for number in range(100):
-        secrets.add_passing("one", {"the-client-secret", f"canary-token-{number}"})
-    secrets.add_passing("another", {"canary-other-token"})
-    assert secrets.mask("of-the-start, of-a-reload, the-client-secret") == "***, ***, ***"
-    assert secrets.mask("canary-token-99, canary-token-90, canary-other-token") == "***, ***, ***"
-    assert secrets.mask("canary-token-10") == "canary-token-10", "or a program that runs for a year would look for ten thousand"
+    tokens = [f"canary-token-{number}-{token_hex(16)}" for number in range(101)]
+    for token in tokens[:100]:
+        secrets.add_passing("one", {"canary-of-the-client-x7Kq92", token})
+    secrets.add_passing("another", tokens[100:])
+    assert secrets.mask("of-the-start, of-a-reload, canary-of-the-client-x7Kq92") == "***, ***, ***"
+    assert secrets.mask(", ".join(tokens[i] for i in (99, 90, 100))) == "***, ***, ***"
+    assert secrets.mask(tokens[10]) == tokens[10], "or a program that runs for a year would look for ten thousand"
 
 
 def test_a_token_of_a_few_letters_hides_no_words() -> None:
     """OBS-2: whoever gives tokens could hide with one what other servers say."""
     secrets = _redact.Secrets()
     secrets.add_passing("one", {"e", "error"})
-    assert secrets.mask("an error") == "an error"
+    assert secrets.mask("an error") == secrets.mask_of("one", "an error") == "an error"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "https://",
+        "function",
+        "password",
+        "a1B2c3D4e5F6",
+        "https://bank.example/",
+        "getUserByIdFromDatabase",
+        "/usr/lib/python3.11/site-packages",
+        "2026-01-01T00:00:00Z",
+        "CONTENT_TYPE_JSON_ERROR",
+        "12345678901234567890",
+        "A" * 32_000,
+    ],
+)
+def test_a_token_that_may_stand_in_any_text_is_hidden_in_its_owners_texts_only(token: str) -> None:
+    """SEC, OBS-2: whoever gives tokens could hide with one what other servers say."""
+    secrets = _redact.Secrets({"canary-configured"})
+    secrets.add_passing("one", {token})
+    said = f"see {token} and canary-configured"
+    assert secrets.mask(said) == secrets.mask_of("another", said) == f"see {token} and ***"
+    assert secrets.mask_of("one", said) == "see *** and ***"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "gho_16C7e42F292c6912E7710c838347Ae178B4a",
+        "eyJhbGciOiJSUzI1NiIsInR5cCI6ImF0K2p3dCJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+        "0e6f1c8a-41d7-4f0b-9c55-3f1d2ab8e901",
+        *(encoded(hashlib.sha256(bytes([number])).digest()) for number in range(20)),
+        *(hashlib.sha256(bytes([number])).hexdigest()[:40] for number in range(20)),
+    ],
+)
+def test_a_token_as_they_are_given_is_hidden_in_all_texts(token: str) -> None:
+    """OBS-2: also where a file server reads it from where logins are kept."""
+    secrets = _redact.Secrets()
+    secrets.add_passing("one", {token})
+    assert secrets.mask(f"see {token}") == secrets.mask_of("another", f"see {token}") == "see ***"

@@ -6,21 +6,25 @@ JSON-escaped). The others know no values, only what credentials look like, and e
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias, cast
-from urllib.parse import quote, quote_plus, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
+
+from toolbay import _coats
 
 HIDDEN = "***"
 _BATCH = 1_000
 _SHORTEST_TOKEN = 8
 _LAST_TOKENS = 24
 """Characters of a token that is masked; tokens of one owner that are remembered."""
+_LIKE_NO_OTHER = 20
+_FEWEST_LETTERS = 5
+"""Characters of a token that nobody guesses (RFC 6749, 10.10: 128 bits), and different ones of them outside of words and numbers."""
+_COMMON = re.compile(r"[A-Z]{3,}(?![a-z])|[A-Za-z][a-z]{2,}|(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])|[^A-Za-z0-9]")
+"""Words, numbers, and what stands between them."""
 
 _Spans: TypeAlias = list[tuple[int, int]]
 
@@ -95,31 +99,29 @@ def trace(error: BaseException, safe: Callable[[str], str]) -> str:
 
 def mask(text: str, secrets: Iterable[str]) -> str:
     """`text` with every occurrence of every secret hidden, also where it is URL-encoded, JSON-escaped or in base64."""
-    spans: _Spans = []
-    for form in {form for secret in secrets if secret for form in _forms(secret)}:
-        start = text.find(form)
-        while start >= 0:
-            spans.append((start, start + len(form)))
-            start = text.find(form, start + 1)
-    return _hide(text, spans)
+    return _without(text, {form for secret in secrets if secret for form in _coats.forms(secret)})
 
 
 class Secrets:
     """What must not be shown, as far as it is known. It only grows, for what was a secret once must not be shown later.
 
-    Tokens are others every few minutes, and worth nothing soon after: of each owner the last ones are known. Any thread may use it.
+    Tokens are others every few minutes, and worth nothing soon after: of each owner the last ones are known. They are what
+    somebody else chose, who must not choose what all others say: what may stand in any text is hidden in its owner's only.
+    Any thread may use it.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._lasting = frozenset(values)
-        self._passing: dict[str, dict[str, None]] = {}
-        self._all = self._lasting
+        self._lasting: frozenset[str] = frozenset()
+        self._passing: dict[str, dict[str, frozenset[str]]] = {}
+        self._forms: frozenset[str] = frozenset()
+        self._own: dict[str, frozenset[str]] = {}
         self._growing = threading.Lock()
+        self.add(values)
 
     def add(self, values: Iterable[str]) -> None:
         with self._growing:
-            self._lasting |= frozenset(values)
-            self._gather()
+            self._lasting = self._lasting.union(*(_coats.forms(value) for value in values if value))
+            self._collect()
 
     def add_passing(self, owner: str, values: Iterable[str]) -> None:
         """Add what `owner` has now. What is short stands in too many harmless words, and is no token of anybody who means well."""
@@ -127,18 +129,34 @@ class Secrets:
             known = self._passing.setdefault(owner, {})
             for value in values:
                 if len(value) >= _SHORTEST_TOKEN:
-                    known.pop(value, None)
-                    known[value] = None
+                    forms = known.pop(value, None)
+                    known[value] = _coats.forms(value) if forms is None else forms
             for oldest in tuple(known)[:-_LAST_TOKENS]:
                 del known[oldest]
-            self._gather()
+            self._own[owner] = frozenset[str]().union(*(forms for value, forms in known.items() if not _like_no_other(value)))
+            self._collect()
 
     def mask(self, text: str) -> str:
-        """`text` without any of them (`mask`)."""
-        return mask(text, self._all)
+        """`text`, whoever it is of, without any of them (`mask`)."""
+        return _without(text, self._forms)
 
-    def _gather(self) -> None:
-        self._all = self._lasting.union(*self._passing.values())
+    def mask_of(self, owner: str, text: str) -> str:
+        """`text` that comes from `owner`, without any of them."""
+        return _without(text, self._forms | own if (own := self._own.get(owner)) else self._forms)
+
+    def _collect(self) -> None:
+        passing = (forms for known in self._passing.values() for value, forms in known.items() if _like_no_other(value))
+        self._forms = self._lasting.union(*passing)
+
+
+def _like_no_other(token: str) -> bool:
+    """Whether a text that holds it can hardly have it by chance: it is long, and not made of words, numbers or few letters."""
+    return len(token) >= _LIKE_NO_OTHER and len(set(_COMMON.sub(_unlikely, token))) >= _FEWEST_LETTERS
+
+
+def _unlikely(common: re.Match[str]) -> str:
+    """What looks like a word and cannot be said is none."""
+    return common[0] if len(common[0]) >= _SHORT_WORD and _UNSPEAKABLE.search(common[0]) else ""
 
 
 def redacted(value: Any, safe: Callable[[str], str]) -> Any:
@@ -307,30 +325,8 @@ def _in_urls(text: str) -> _Spans:
     return [span for span in spans if span[0] < span[1]]
 
 
-@lru_cache(maxsize=256)
-def _forms(secret: str) -> frozenset[str]:
-    """The coats in which a secret comes. Base64 also as a part of a longer text, at each of the three alignments."""
-    raw = secret.encode("utf-8", "surrogatepass")
-    forms = {
-        secret,
-        quote(raw, safe=""),
-        quote(raw),
-        quote_plus(raw),
-        json.dumps(secret)[1:-1],
-        json.dumps(secret, ensure_ascii=False)[1:-1],
-    }
-    # As it stands in JSON that is a text within JSON: such as the arguments of a call that hold a document.
-    forms |= {json.dumps(form, ensure_ascii=False)[1:-1] for form in tuple(forms)}
-    forms |= {re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), form) for form in tuple(forms) if "%" in form}
-    for shift in range(3):
-        encoded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
-        # The first characters mix with what stands before the secret, the last one with what follows it.
-        core = encoded[(0, 2, 3)[shift] : len(encoded) - (1 if (len(raw) + shift) % 3 else 0)]
-        if len(core) >= 6:
-            forms |= {core, core.replace("+", "-").replace("/", "_")}
-    for whole in (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()):
-        forms |= {whole, whole.rstrip("=")}
-    return frozenset(forms)
+def _without(text: str, forms: Iterable[str]) -> str:
+    return _hide(text, [span for form in forms for span in _coats.covered(text, form)])
 
 
 def _hide(text: str, spans: _Spans) -> str:

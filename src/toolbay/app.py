@@ -132,6 +132,7 @@ class App:
             open_engine=with_credentials(engine, self.logins.of),
             recollections=self._recollections,
         )
+        self.fleet.safe_of = self.logins.safe_of
         self.logins.on_other = partial(_list_anew, self._recollections, self.fleet)
         self.bus: Bus = options.get("bus") or LocalBus()
         self._reloads = Reloads(read=self._read, apply=self._apply, events=self.events, secrets=self._secrets)

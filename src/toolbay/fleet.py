@@ -5,7 +5,7 @@ The fleet applies plans and publishes snapshots. It does not know who calls the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -86,9 +86,10 @@ class Fleet:
         environ: Mapping[str, str] | None = None,
         recollections: Recollections | None = None,
     ) -> None:
-        """Without `recollections` nothing is known of a server before it is up. What servers say is masked as the registry does it."""
+        """Without `recollections` nothing is known of a server before it is up."""
         self._registry = registry
-        self._safe = registry.mask
+        self.safe_of: Callable[[str, ServerConfig], Callable[[str], str]] = lambda _name, _config: registry.mask
+        """What masks the texts of a server: as the registry does it, where nobody sets another one."""
         registry.missing = self._missing
         self._events = events
         self._artifacts = artifacts
@@ -239,18 +240,18 @@ class Fleet:
             )
 
     def _made(self, name: str, config: ServerConfig) -> Connection:
-        known = self._recalled.known.get(name)
+        known, safe = self._recalled.known.get(name), self.safe_of(name, config)
         connection = Connection(
             name,
             config,
             events=self._events,
             open_engine=self._open_engine,
             environ=self._environ,
-            safe=self._safe,
-            remembered=masked(known.listing, self._safe) if known else None,
+            safe=safe,
+            remembered=masked(known.listing, safe) if known else None,
         )
         if known is not None:
-            connection.info = replace(known.info, instructions=self._safe(known.info.instructions))
+            connection.info = replace(known.info, instructions=safe(known.info.instructions))
         connection.prepare = partial(self._assembly.prepare, connection)
         connection.on_listing = partial(self._listed, connection)
         connection.on_change = partial(self._turned, connection)

@@ -478,3 +478,31 @@ def test_a_login_after_a_quiet_time_is_taken_up_at_once() -> None:
     assert waking.due(5_000.0)
     assert not waking.due(5_000.5)
     assert waking.due(5_001.0)
+async def test_who_gives_tokens_does_not_choose_what_other_servers_say(tmp_path: Path) -> None:
+    """SEC, OBS-2: a token that may stand in any text is hidden in the texts of its own server only."""
+    said = "https://bank.example/pay?to=1"
+    async with protected() as (oauth, server), RawHttp() as other:
+        app = App(parse({"mcpServers": {"s": server.entry, "other": other.entry}}), environ={"TOOLBAY_HOME": str(tmp_path)})
+        entry = ServerConfig.model_validate(server.entry)
+        await logged_in_before(Files(tmp_path / "data" / "logins"), oauth, "s", entry, ends_in=-1)
+        oauth.chosen = "https://bank.example/"
+        with anyio.fail_after(60):
+            async with app:
+                await app.settle(None)
+                assert oauth.refreshes == 1
+                assert (await app.call("mcp_other_echo", {"text": said})).text == said
+                assert (await app.call("mcp_s_echo", {"text": said})).text == "***pay?to=1"
+
+
+async def test_why_a_login_failed_is_told_without_the_secrets_of_the_one_before() -> None:
+    """SEC: attack 32: the authorization server knows them, and may say them where nobody has sent it any."""
+    store = Memory()
+    async with protected() as (oauth, server):
+        config = ServerConfig.model_validate(server.entry)
+        login = await logged_in_before(store, oauth, "s", config)
+        assert login.tokens is not None
+        oauth.steps["metadata"] = [Step(kind="status", status=503, body=f"not for {login.tokens.refresh} now".encode())]
+        with pytest.raises(LoginFailed, match=r"not for \*\*\* now"):
+            await Logins(store).login("s", config, Agreeing())
+
+

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from secrets import token_hex
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from servers.raw_http import Json, RawHttp, Request, Sockets, Step
@@ -107,6 +108,8 @@ class RawOAuth(Sockets):
         """`client_secret_expires_at` of registrations."""
         self.registered: Json = {}
         """Laid over the answers to registrations."""
+        self.chosen = ""
+        """The access token that is given, in the place of one that nobody knows."""
         self.answer: Json = {}
         """Laid over the answers of the token endpoint; None takes a field away."""
         self.lifetime: int | str | None = 3600
@@ -343,7 +346,12 @@ class RawOAuth(Sockets):
         if self.grants_only is not None:
             scopes = self.grants_only
         ends_at = self.now() + int(self.lifetime or 0) if str(self.lifetime).isdigit() else float("inf")
-        given: Json = {"access_token": self._new("access"), "token_type": "Bearer", "expires_in": self.lifetime, "scope": " ".join(scopes)}
+        given: Json = {
+            "access_token": self.chosen or self._new("access"),
+            "token_type": "Bearer",
+            "expires_in": self.lifetime,
+            "scope": " ".join(scopes),
+        }
         self._issued[given["access_token"]] = _Issued(grant=grant, scopes=scopes, ends_at=ends_at)
         if refreshable and (self.rotates or not grant.refresh):
             grant.refresh = given["refresh_token"] = self._new("refresh")
@@ -378,7 +386,7 @@ class RawOAuth(Sockets):
 
     def _new(self, what: str, *, secret: bool = True) -> str:
         self._count += 1
-        return f"{'canary-' if secret else ''}{what}-{self._count}"
+        return f"canary-{what}-{self._count}-{token_hex(16)}" if secret else f"{what}-{self._count}"
 
 
 def _json(value: Json, *, status: int = 200) -> Step:

@@ -166,6 +166,10 @@ class Logins:
         _check(name, config)
         from toolbay.auth.flow import logged_in  # noqa: PLC0415 - as in `_credentials`
 
+    def safe_of(self, name: str, config: ServerConfig) -> Callable[[str], str]:
+        """What takes the secrets out of texts of this server: also tokens of its own that are too common to be hidden in all texts."""
+        return partial(self.secrets.mask_of, key(name, config)) if takes_login(config) else self.secrets.mask
+
         place = key(name, config)
         before = await self._kept(place)
         self.secrets.add_passing(place, {config.auth.client_secret if config.auth else "", *(before.secrets if before else ())})
@@ -173,7 +177,7 @@ class Logins:
             login = await logged_in(name, config, store=self._store, person=person, now=self._now, patience=patience)
         except LoginFailed as failed:
             # An authorization server may say back what it was told.
-            raise LoginFailed(self.secrets.mask(str(failed)), retriable=failed.retriable) from None
+            raise LoginFailed(self.secrets.mask_of(place, str(failed)), retriable=failed.retriable) from None
         self.secrets.add_passing(place, login.secrets)
         await self._changed_here(name, config)
         return login

@@ -127,7 +127,7 @@ class _Ward:
         reports: dict[str, Report] = {}
         patients: dict[str, _Patient] = {}
         for name, entry in chosen.items():
-            notes = Notes(server=name, safe=self._safe)
+            notes = Notes(server=name, safe=self._safe if isinstance(entry, InvalidServer) else self._logins.safe_of(name, entry))
             self._tell_problems(name, notes)
             if isinstance(entry, InvalidServer):
                 self._tell_invalid(entry, notes)
@@ -202,6 +202,7 @@ class _Ward:
 
         registry = Registry(events=events, mask=self._safe)
         fleet = Fleet(registry, events=events, artifacts=_Nowhere(), environ=self._environ, open_engine=self._engine)
+        fleet.safe_of = self._logins.safe_of
         with events.listen(take):
             async with fleet:
                 wanted = {name: patient.config for name, patient in patients.items()}
