@@ -506,3 +506,29 @@ async def test_why_a_login_failed_is_told_without_the_secrets_of_the_one_before(
             await Logins(store).login("s", config, Agreeing())
 
 
+# -- who waits for it -------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(min_value=0.0, max_value=300.0), max_size=60))
+def test_logins_that_do_not_help_wake_nobody_often(gaps: list[float]) -> None:
+    """H4: of two programs that see each other's tokens come and fail, each tries once a minute in the end, and is never given up."""
+    waking, now, woken = Waking(), 0.0, list[float]()
+    for gap in gaps:
+        now += gap
+        if waking.due(now):
+            woken.append(now)
+    for first in woken:
+        assert len([at for at in woken if first <= at < first + LONGEST_PAUSE]) <= 6
+    assert not gaps or woken[:1] == [gaps[0]]
+    assert waking.due(now + LONGEST_PAUSE)
+
+
+def test_a_login_after_a_quiet_time_is_taken_up_at_once() -> None:
+    """H4: a person who logs in is not made to wait for what happened an hour ago."""
+    waking = Waking()
+    times = [now for now in range(600) if waking.due(float(now))]
+    assert times[:6] == [0, 1, 3, 7, 15, 31]
+    assert len(times) < 17
+    assert waking.due(5_000.0)
+    assert not waking.due(5_000.5)
+    assert waking.due(5_001.0)
