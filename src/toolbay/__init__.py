@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from toolbay.agent.approvals import Answer, ApprovalRequest, Approver
     from toolbay.agent.runner import Conversation, Limits, Runner, Turn
     from toolbay.app import App, AppOptions
-    from toolbay.auth.flow import Page, Pasting, Person
     from toolbay.auth.logins import LoginStatus
+    from toolbay.auth.pages import Page, Pasting, Person
     from toolbay.auth.store import Store
     from toolbay.config import load, parse
     from toolbay.config.models import Config, InvalidServer, LoginConfig, ServerConfig
@@ -75,7 +75,7 @@ _HOMES = {
     "toolbay.agent.approvals": ("Answer", "ApprovalRequest", "Approver"),
     "toolbay.agent.runner": ("Conversation", "Limits", "Runner", "Turn"),
     "toolbay.app": ("App", "AppOptions"),
-    "toolbay.auth.flow": ("Page", "Pasting", "Person"),
+    "toolbay.auth.pages": ("Page", "Pasting", "Person"),
     "toolbay.auth.logins": ("LoginStatus",),
     "toolbay.auth.store": ("Store",),
     "toolbay.journal": ("UnfinishedCall",),

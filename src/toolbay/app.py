@@ -49,8 +49,8 @@ from toolbay.upstream.engines import official, with_credentials
 
 if TYPE_CHECKING:
     from toolbay.agent.runner import Conversation, Runner, Turn
-    from toolbay.auth.flow import Person
     from toolbay.auth.logins import LoginStatus
+    from toolbay.auth.pages import Person
 
 
 class AppOptions(TypedDict, total=False):
@@ -246,17 +246,24 @@ class App:
         )
 
     async def login(self, server: str, person: Person, *, patience: float = 300.0) -> LoginStatus:
-        """Log in to a server: `person` is led to its page and has `patience` seconds. A server that waits for it is asked at once.
+        """Log in to a server within `patience` seconds: `person` is led to its page. A server that waits for it is asked at once.
 
-        Raises ConfigError where it is no server that one logs in to; LoginFailed, BlockedAddress as `toolbay.auth.flow.logged_in`.
+        Raises (all are ToolbayErrors):
+            LoginFailed: as `toolbay.auth.flow.logged_in`.
+            BlockedAddress: the network policy refuses an address of the login.
+            ConfigError: it is no server that one logs in to, or the login cannot be kept.
         """
         await self.logins.login(server, config := _usable_entry(self.config, server), person, patience=patience)
         self.fleet.authorized(server)
         return await self.logins.standing(server, config)
 
-    async def logout(self, server: str) -> bool:
-        """Forget the login with a server; whether who gave it has taken it back. Raises ConfigError as `login`."""
+    async def logout(self, server: str) -> bool | None:
+        """Forget the login with a server; whether who gave it has taken it back, None where there was none. Raises as `Logins.logout`."""
         return await self.logins.logout(server, _usable_entry(self.config, server))
+
+    async def login_status(self, server: str) -> LoginStatus:
+        """How the login with a server stands; nobody is asked. Raises ConfigError where there is no such server."""
+        return await self.logins.standing(server, _usable_entry(self.config, server))
 
     def accept(self, servers: Collection[str], only: Subject | None = None) -> Lock:
         """Pin what these servers list now, or `only` one capability of them, in the lock file; it is offered from now on.

@@ -198,10 +198,29 @@ async def test_a_port_that_is_taken_is_told_with_its_number() -> None:
     async with listening() as first:
         port = int(first.redirect_uri.split(":")[2].split("/")[0])
         with pytest.raises(PortTaken, match=f"port {port} of this machine .*in use"):
-            async with listening(port):
+            async with listening(first.redirect_uri):
                 pass
-    async with listening(port) as again:
+    async with listening(first.redirect_uri) as again:
         assert again.redirect_uri == first.redirect_uri
+
+
+async def test_localhost_is_listened_at_in_both_families() -> None:
+    """SEC: attack 28: a browser may take either; who has the other one would get the answer."""
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortTaken, match=f"port {port} of this machine"):
+            async with listening(f"http://localhost:{port}/callback"):
+                pass
+        async with listening(f"http://127.0.0.1:{port}/callback"):
+            pass
+    async with listening(f"http://localhost:{port}/done") as callback:
+        callback.expect(STATE)
+        for host in (HOST, "::1"):
+            async with await anyio.connect_tcp(host, port) as stream:
+                await stream.send(f"GET /callback?code={CODE}&state={STATE} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+                assert b" 404 " in await stream.receive()
+        assert status(await visit(port, f"/done?code={CODE}&state={STATE}")) == 200
+        assert (await callback.came())["code"] == CODE
 
 
 async def test_it_listens_for_this_machine_alone_and_only_while_its_block_runs() -> None:

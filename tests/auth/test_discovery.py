@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any
@@ -418,9 +419,50 @@ async def test_a_server_that_wants_no_login_is_not_led_to_one() -> None:
     async with RawHttp() as server, web(entry(server.url)) as way:
         requests = doors(server, {"POST /mcp": told(200, b"{}")})
         assert await asked(way, entry(server.url)) is None
-        with pytest.raises(LoginFailed, match="did not ask for it"):
+        with pytest.raises(LoginFailed, match="wants none, and takes requests without one"):
             await discover(way, entry(server.url), None)
         assert f"GET {PRM}/mcp" in requests
+        doors(server, {})
+        with pytest.raises(LoginFailed, match="did not ask for it: set `auth"):
+            await discover(way, entry(server.url), None)
+
+
+def nowhere() -> str:
+    """An address of this machine at which nobody is."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+async def test_the_next_authorization_server_is_asked_where_the_first_cannot_be_reached() -> None:
+    """H4: RFC 9728, 7.6: the choice is the client's; but an id that was given by hand is not shown to whoever is left."""
+    dead = nowhere()
+    async with place() as at:
+        at.oauth.prm = {"authorization_servers": [dead, at.oauth.issuer]}
+        assert (await found(at)).issuer == at.oauth.issuer
+        for auth, other in ((LoginConfig(client_id="ours"), at.oauth.issuer), (PROGRAM, at.oauth.issuer), (None, nowhere())):
+            at.oauth.prm = {"authorization_servers": [dead, other]}
+            with pytest.raises(LoginFailed) as error:
+                await found(at, auth)
+            said = str(error.value)
+            assert said.startswith(f"the authorization server {dead} cannot be asked: {dead} refused the connection")
+            assert f"the server names {other} as well, which `auth: {{issuer:" in said
+            assert "/..." not in said
+            assert error.value.retriable
+
+
+async def test_a_wrong_issuer_in_the_configuration_is_blamed() -> None:
+    """CFG-6: which key is to be corrected, whatever is wrong with it; no second one is asked."""
+    async with place(path="/tenant") as at:
+        for wrong in (nowhere(), at.oauth.origin, f"{at.oauth.issuer}/x"):
+            with pytest.raises(LoginFailed, match="correct `auth\\.issuer` of this server"):
+                await found(at, LoginConfig(issuer=wrong))
+
+
+async def test_an_authorization_server_at_this_machine_is_named_where_the_guard_refuses_it() -> None:
+    """SEC: which server it is that must be let in, with its port."""
+    async with place() as at, web(at.entry(ssrf_whitelist=())) as way:
+        with pytest.raises(BlockedAddress, match=rf"its authorization server, {at.oauth.issuer}, cannot be asked.*ssrfWhitelist"):
+            await discover(way, at.entry(ssrf_whitelist=()), Challenge())
 
 
 @pytest.mark.parametrize("name", ["token", "authorization"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,17 +13,21 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup, TaskStatus
+from hypothesis import given
+from hypothesis import strategies as st
 
 from servers.raw_http import RawHttp, Request, Step
 from servers.raw_oauth import RawOAuth
 from support.logins import a_login
 from support.processes import eventually
 from toolbay.auth.callback import listening
-from toolbay.auth.flow import Page, Person, logged_in
+from toolbay.auth.flow import logged_in, ungranted
+from toolbay.auth.pages import Page, Person
 from toolbay.auth.records import Login, Tokens
 from toolbay.auth.store import Damaged, Files, Memory, Store, key
 from toolbay.config.models import ServerConfig
-from toolbay.errors import LoginFailed
+from toolbay.errors import ConfigError, LoginFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -106,7 +111,7 @@ async def test_a_person_agrees_and_the_tokens_are_kept() -> None:
         assert await here.kept() == login
         assert (login.url, login.authority.issuer, login.client.asked_for) == (here.server.url, here.oauth.issuer, True)
         (page,), ((status, shown),) = person.pages, person.shown
-        assert (page.server, page.host, page.issuer) == ("notes", urlsplit(here.oauth.origin).netloc, urlsplit(here.oauth.issuer).netloc)
+        assert (page.server, page.host, page.issuer) == ("notes", urlsplit(here.oauth.origin).netloc, here.oauth.issuer)
         assert (status, "You can close this page" in shown) == (200, True)
         assert (len(here.oauth.registrations), here.oauth.codes, len(here.oauth.authorizations)) == (1, 1, 1)
         assert page.redirect_uri == here.oauth.registrations[0]["redirect_uris"][0] == login.client.redirect_uri
@@ -127,6 +132,70 @@ async def test_no_words_of_strangers_make_a_record_that_cannot_be_read_again(tmp
             await here.fails("client secret that is none", scopes=["other"])
         here.oauth.registered = {}
         assert await here.login(scopes=["other"]) == await here.kept()
+
+
+class Locking(Visitor):
+    """A person who agrees while another program is at work on the same login, for as long as `group` lives."""
+
+    def __init__(self, here: Scene, group: TaskGroup) -> None:
+        super().__init__()
+        self._here, self._group = here, group
+
+    async def hold(self, *, task_status: TaskStatus[None]) -> None:
+        async with self._here.store.locked(key("notes", self._here.config())):
+            task_status.started()
+            await anyio.sleep_forever()
+
+    async def go(self, page: Page) -> None:
+        await self._group.start(self.hold)
+        await super().go(page)
+
+
+async def test_another_program_that_is_at_work_costs_no_yes_of_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H4: told before a person is asked; and if it comes later no code is exchanged for tokens that nobody could keep."""
+    monkeypatch.setattr("toolbay.auth.store.PATIENCE", 0.3)
+    async with scene() as here, anyio.create_task_group() as group:
+        person = Locking(here, group)
+        assert (await here.fails("another program has been at work on the same login", person)).retriable
+        assert (len(person.pages), here.oauth.codes) == (1, 0)
+        assert (await here.fails("another program has been at work on the same login", person)).retriable
+        assert (len(person.pages), here.oauth.codes) == (1, 0)
+        group.cancel_scope.cancel()
+
+
+class Hindering(Visitor):
+    """A person who agrees while something is put into the place of the record."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    async def go(self, page: Page) -> None:
+        self._file.unlink(missing_ok=True)
+        (self._file / "in the way").mkdir(parents=True)
+        await super().go(page)
+
+
+async def test_a_login_that_cannot_be_kept_is_taken_back(tmp_path: Path) -> None:
+    """G4: no tokens are left that nobody knows of; and it is said what became of them."""
+    async with scene() as here:
+        here.store = Files(tmp_path)
+        here.oauth.know("ours")
+        itself: dict[str, Any] = {"clientId": "ours", "issuer": here.oauth.issuer}
+        file = tmp_path / f"{key('notes', here.config(**itself))}.json"
+        for steps, says in (
+            ([], "was taken back at"),
+            ([Step(kind="status", status=503)] * 2, "could not be taken back: it can be ended at"),
+        ):
+            here.oauth.steps["revoke"] = list(steps)
+            with pytest.raises(ConfigError, match=says) as error:
+                await here.login(Hindering(file), **itself)
+            assert str(file) in str(error.value)
+            assert "canary-" not in str(error.value)
+            (file / "in the way").rmdir()
+            file.rmdir()
+        assert here.oauth.codes == 2
+        assert not here.oauth.guards("canary-access-2")
 
 
 async def test_what_the_page_is_asked_with() -> None:
@@ -153,12 +222,20 @@ async def test_what_the_page_is_asked_with() -> None:
 
 
 async def test_over_ssh_the_person_brings_the_address_that_the_browser_ended_at() -> None:
-    """OAuth: with white space around it, without its beginning, with a fragment behind it: as people copy it."""
+    """OAuth: with quotes, brackets, a full stop or white space around it, broken, without its beginning: as people copy it."""
     changes: list[Callable[[str], str]] = [
         lambda address: f"  {address}\r\n",
         lambda address: address.removeprefix("http://"),
         lambda address: f"{address}#",
         lambda address: address.replace("127.0.0.1", "localhost", 1),
+        lambda address: f'"{address}"',
+        lambda address: f"'{address}',",
+        lambda address: f"<{address}>",
+        lambda address: f"\u201c{address}\u201d.",
+        lambda address: f"[here]({address}).",
+        lambda address: f"`{address}`",
+        lambda address: address.replace("&", "&amp;"),
+        lambda address: f"{address[:60]}\r\n{address[60:]}\u200b",
     ]
     async with scene() as here:
         for change in changes:
@@ -187,10 +264,16 @@ async def test_a_person_who_brings_no_address_may_still_have_a_browser_here() ->
     [
         (lambda address: "?", "not where the browser ended, which is http://127.0.0.1:"),
         (lambda address: "https://as.example/authorize?client_id=a&state=b", "not where the browser ended"),
-        (lambda address: address.partition("?")[0], "not where the browser ended"),
-        (lambda address: address + "&code=canary-second", "not where the browser ended"),
+        (lambda address: address.partition("?")[0], "was cut off: there is no answer in it"),
+        (lambda address: address[:30], "was cut off: there is no answer in it"),
+        (lambda address: address.partition("&state=")[0], "was cut off: there is no `state` in it"),
+        (lambda address: address.partition("&iss=")[0][:-3], "was cut off: its `state` is not whole"),
+        (lambda address: address.partition("&iss=")[0], "does not say that it comes from 127.0.0.1"),
+        (lambda address: address[:-3], "does not say that it comes from 127.0.0.1"),
+        (lambda address: f"{address}x", "does not say that it comes from 127.0.0.1"),
+        (lambda address: address + "&code=canary-second", "no address as a browser shows it"),
         (lambda address: address.replace("state=", "state=x"), "belongs to another login"),
-        (lambda address: address.replace("state=", "other="), "belongs to another login"),
+        (lambda address: address.replace("state=", "other="), "was cut off"),
     ],
 )
 async def test_a_wrong_address_is_not_taken(change: Callable[[str], str], match: str) -> None:
@@ -234,7 +317,7 @@ async def test_who_says_no_is_told_that_nothing_was_granted() -> None:
     async with scene() as here:
         here.oauth.refuses = "access_denied"
         person = Visitor()
-        failed = await here.fails(r'nothing was granted to "notes": 127.0.0.1:\d+ answered access_denied', person)
+        failed = await here.fails(r'nothing was granted to Toolbay for "notes": 127.0.0.1:\d+ answered access_denied', person)
         assert not failed.retriable
         assert "Nothing was granted" in person.shown[0][1]
         assert here.oauth.forms == []
@@ -305,11 +388,14 @@ async def test_an_answer_without_a_code_is_none() -> None:
 async def test_who_does_not_come_back_is_told_what_may_have_been_on_the_page() -> None:
     """OAuth: the two pages on which logins end without an answer: an unknown client, and an address that is not registered."""
     async with scene() as here:
-        failed = await here.fails(r"nobody came back from the login .* within 0.05 s: .*`toolbay logout notes`", Absent(), patience=0.05)
+        failed = await here.fails(r"nobody came back from the login .* within 2 s: .*`toolbay logout notes`", Absent(), patience=2)
         assert not failed.retriable
         here.oauth.know("ours")
-        failed = await here.fails(r"register http://127.0.0.1:\d+/callback there", Absent(), patience=0.05, clientId="ours")
+        failed = await here.fails(r"register http://127.0.0.1:8765/callback there", Absent(), patience=2, clientId="ours")
+        assert 'client id "ours"' in str(failed)
         assert "callbackPort" in str(failed)
+        back = f"http://localhost:{free()}/back"
+        await here.fails(f"register {back} there for that id", Absent(), patience=2, clientId="ours", callbackUrl=back)
 
 
 async def test_what_a_person_raises_comes_as_it_is_and_nothing_stays() -> None:
@@ -332,7 +418,7 @@ async def test_what_a_person_raises_comes_as_it_is_and_nothing_stays() -> None:
                 await eventually(lambda: stuck.pages)
                 group.cancel_scope.cancel()
         for page in (person.pages[0], stuck.pages[0]):
-            async with listening(urlsplit(page.redirect_uri).port or 0):
+            async with listening(page.redirect_uri):
                 pass
 
 
@@ -340,7 +426,7 @@ async def test_a_client_that_was_asked_for_serves_again_with_its_address() -> No
     """OAuth: a second login, and one after an attempt that was given up, ask for no other id."""
     async with scene() as here:
         first = Absent()
-        await here.fails("nobody came back", first, patience=0.05)
+        await here.fails("nobody came back", first, patience=2)
         begun = await here.kept()
         assert begun is not None
         assert begun.tokens is None
@@ -356,8 +442,8 @@ async def test_a_new_client_is_asked_for_where_the_port_of_the_old_one_is_taken(
     """OAuth: another program has it; what works meanwhile is kept until the new login is complete."""
     async with scene() as here:
         before = await here.login()
-        async with listening(urlsplit(before.client.redirect_uri).port or 0):
-            await here.fails("nobody came back", Absent(), patience=0.05)
+        async with listening(before.client.redirect_uri):
+            await here.fails("nobody came back", Absent(), patience=2)
             assert await here.kept() == before
             after = await here.login()
         assert after.client.id != before.client.id
@@ -372,7 +458,7 @@ async def test_what_another_program_has_kept_meanwhile_is_not_lost() -> None:
         here.oauth.steps["register"] = [Step(wait=True)]
 
         async def attempt() -> None:
-            await here.fails("nobody came back", held, patience=0.05)
+            await here.fails("nobody came back", held, patience=2)
 
         with anyio.fail_after(15):
             async with anyio.create_task_group() as group:
@@ -382,6 +468,55 @@ async def test_what_another_program_has_kept_meanwhile_is_not_lost() -> None:
                 here.oauth.gate.set()
         assert len(held.pages) == 1
         assert await here.kept() == there
+
+
+def free() -> int:
+    """A port that nobody has."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
+
+
+async def test_the_page_itself_is_no_answer() -> None:
+    """OAuth: it is what people paste who have not opened it."""
+    async with scene() as here:
+        person = Visitor()
+        await here.login(person)
+        (page,) = person.pages
+        for address in (page.url, f"<{page.url}>", page.url[:60], page.url.partition("?")[0]):
+            assert page.fault(address).startswith("that is the login page itself: open it")
+
+
+@given(st.text() | st.text('?&=codestateiss"<> .%').map("http://127.0.0.1:1/callback?{}".format))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    """SEC: attack 8: no text makes it fall, and none is taken without the state."""
+    page = Page(
+        url="https://as.example/go?client_id=a", host="as.example", issuer="https://as.example", server="s",
+        redirect_uri="http://127.0.0.1:1/callback", state="canary-0123456789",
+    )  # fmt: skip
+    assert page.fault(text)
+    assert page.brought(text) is None
+
+
+async def test_a_client_id_that_was_registered_elsewhere_is_used_with_its_address() -> None:
+    """OAuth: RFC 8252, 7.3: to the letter, on both families where it says localhost; its path alone is answered."""
+    async with scene() as here:
+        for host, path in (("localhost", "/callback"), ("127.0.0.1", "/oauth/done"), ("[::1]", ""), ("localhost", "/")):
+            back = f"http://{host}:{free()}{path}"
+            here.oauth.clients.clear()
+            here.oauth.know("ours", redirect_uris=(back,))
+            person = Visitor()
+            login = await here.login(person, clientId="ours", callbackUrl=back)
+            assert login.tokens is not None
+            assert person.pages[0].redirect_uri == here.oauth.authorizations[-1]["redirect_uri"] == back
+            assert person.shown[0][0] == 200
+
+
+async def test_an_id_that_is_asked_for_is_asked_for_with_the_address_that_was_set() -> None:
+    """OAuth: and another one where that has changed."""
+    async with scene() as here:
+        for back in (f"http://localhost:{free()}/a", f"http://localhost:{free()}/b"):
+            login = await here.login(callbackUrl=back)
+            assert login.client.redirect_uri == here.oauth.registrations[-1]["redirect_uris"][0] == back
 
 
 async def test_a_port_that_was_set_and_is_taken_is_told_with_the_mend() -> None:
@@ -428,7 +563,7 @@ async def test_a_server_that_wants_no_login_says_so() -> None:
         server.door = nothing_else
         here = Scene(oauth=oauth, server=server, store=Memory())
         person = Absent()
-        await here.fails("did not ask for it", person)
+        await here.fails(r'no login with "notes": http://127.0.0.1:\d+ wants none', person)
         assert (person.pages, dict(oauth.paths)) == ([], {})
 
 
@@ -439,7 +574,7 @@ async def test_a_program_logs_in_by_itself_and_nobody_is_asked() -> None:
         here.oauth.scopes = ("read",)
         here.oauth.metadata = {"scopes_supported": ["offline_access"]}
         person = Absent()
-        itself = {"type": "client_credentials", "clientId": "nightly", "issuer": here.oauth.issuer}
+        itself: dict[str, Any] = {"type": "client_credentials", "clientId": "nightly", "issuer": here.oauth.issuer}
         login = await here.login(person, **itself, clientSecret="canary-of-nightly")
         assert login.tokens is not None
         assert here.oauth.guards(login.tokens.access)
@@ -538,6 +673,69 @@ async def test_a_damaged_record_is_replaced_by_the_next_login(tmp_path: Path) ->
         login = await here.login()
         assert await here.kept() == login
         path.unlink()
+
+
+async def test_a_login_that_would_hold_for_less_than_was_named_does_not_replace_one() -> None:
+    """OAuth: what was asked for by name and not granted is told, and what works is not lost."""
+    async with scene() as here:
+        before = await here.login(scopes=["read"])
+        here.oauth.grants_only = ("else",)
+        failed = await here.fails('did not grant bogus for "notes": the login that was there stays', scopes=["bogus"])
+        assert not failed.retriable
+        assert await here.kept() == before
+        assert before.tokens is not None
+        assert here.oauth.guards(before.tokens.access)
+        here.oauth.grants_only = ("read",)
+        assert (await here.login(scopes=["read", "bogus"])).tokens != before.tokens, "which holds for all that was held"
+        await here.keep(replace(before, tokens=None, ended="it is over"))
+        here.oauth.grants_only = ("less",)
+        assert (await here.login(scopes=["bogus"])).tokens is not None, "where nothing is lost"
+
+
+@pytest.mark.parametrize(
+    ("asked", "granted", "missing"),
+    [
+        (["read", "write"], None, []),
+        (["read", "write"], ["read"], ["write"]),
+        (["User.Read", "offline_access", "openid", "profile"], ["https://graph.microsoft.com/User.Read"], []),
+        (["Read"], ["read"], []),
+        (["read"], ["spread"], ["read"]),
+    ],
+)
+def test_what_was_not_granted(asked: list[str], granted: list[str] | None, missing: list[str]) -> None:
+    """OAuth: as far as anybody can tell; many name it otherwise."""
+    assert ungranted(asked, granted) == missing
+
+
+async def test_what_another_login_has_replaced_is_taken_back_where_that_does_no_harm() -> None:
+    """SEC: attack 11: under another client id; under the same one it might end the new login as well. It fails no login."""
+    async with scene() as here:
+        first = await here.login()
+        await here.login()
+        assert here.oauth.revocations == []
+        first = await here.kept()
+        assert first is not None
+        assert first.tokens is not None
+        await here.keep(replace(first, client=replace(first.client, ends_at=0.0)))
+        second = await here.login()
+        assert set(here.oauth.revocations) == {first.tokens.access, first.tokens.refresh}
+        assert second.tokens is not None
+        assert here.oauth.guards(second.tokens.access)
+        await here.keep(replace(second, client=replace(second.client, ends_at=0.0)))
+        here.oauth.steps["revoke"] = [Step(kind="status", status=503)]
+        third = await here.login()
+        assert await here.kept() == third
+
+
+@pytest.mark.parametrize("which", ["prm", "metadata", "register"])
+async def test_a_login_ends_in_its_time_whoever_is_frozen(which: str) -> None:
+    """LIF: the time is for all of it, and not for each who is asked."""
+    async with scene() as here:
+        here.oauth.steps[which] = [Step(wait=True)]
+        with anyio.fail_after(10):
+            failed = await here.fails('no login with "notes": .*did not answer within', Absent(), patience=1)
+        assert failed.retriable
+        here.oauth.gate.set()
 
 
 async def test_tokens_are_kept_whole() -> None:

@@ -22,8 +22,8 @@ from support.canaries import found
 from support.logins import Agreeing, logged_in_before
 from support.processes import eventually
 from toolbay import App, parse
-from toolbay.auth.flow import Page
 from toolbay.auth.logins import LONGEST_PAUSE, LOOK_EVERY, Logins, LoginStatus, Waking, takes_login
+from toolbay.auth.pages import Page
 from toolbay.auth.records import Login
 from toolbay.auth.store import Files, Memory, key
 from toolbay.config.models import LoginConfig, ServerConfig
@@ -284,7 +284,8 @@ async def test_a_logout_takes_the_login_back_and_forgets_it(tmp_path: Path) -> N
         assert "log in with `toolbay login s`" in result.text
         await made.reaches("needs_auth")
         assert await made.app.logins.standing("s", made.config) == LoginStatus(logged_in=False)
-        assert await made.app.logout("s"), "there is nothing that could be taken back"
+        assert await made.app.logout("s") is None, "there is nothing that could be taken back"
+        assert await made.app.login_status("s") == LoginStatus(logged_in=False)
 
 
 async def test_after_another_login_a_server_that_is_up_is_asked_for_its_lists(tmp_path: Path) -> None:
@@ -348,8 +349,39 @@ async def test_a_logout_removes_what_is_damaged(tmp_path: Path) -> None:
     assert not standing.logged_in
     assert str(file) in standing.ended
     assert file.read_text() == "{"
-    assert await Logins(store).logout("s", config)
+    assert await Logins(store).logout("s", config) is False, "nobody knows whether its tokens still hold"
     assert not file.exists()
+
+
+async def test_logins_that_no_server_has_are_found_and_forgotten() -> None:
+    """SEC: attack 11: of servers that were removed, renamed or moved: taken back where it was given, and gone here."""
+    async with protected() as (oauth, server):
+        store, here = Memory(), ServerConfig.model_validate(server.entry)
+        logins = Logins(store)
+        await logins.login("s", here, Agreeing())
+        assert await logins.others({"s": here}) == []
+        (other,) = await logins.others({"renamed": here})
+        assert (other.server, other.url, other.issuer) == ("s", server.url, oauth.issuer)
+        login = await store.load(other.key)
+        assert login is not None
+        assert login.tokens is not None
+        assert await logins.forget(other) is True
+        assert not oauth.guards(login.tokens.access)
+        assert list(await store.keys()) == []
+        assert await logins.forget(other) is None
+
+
+async def test_a_logout_waits_for_nobody_who_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIF: for all that is to be taken back together; what is kept here is gone in any case."""
+    monkeypatch.setattr("toolbay.auth.logins.REVOKING", 0.3)
+    async with protected() as (oauth, server):
+        store, here = Memory(), ServerConfig.model_validate(server.entry)
+        await logged_in_before(store, oauth, "s", here)
+        oauth.steps["revoke"] = [Step(wait=True)]
+        with anyio.fail_after(10):
+            assert await Logins(store).logout("s", here) is False
+        assert list(await store.keys()) == []
+        oauth.gate.set()
 
 
 async def test_how_a_login_stands_is_told_without_asking_anybody() -> None:
@@ -452,32 +484,6 @@ async def test_a_token_that_a_server_says_back_is_hidden_everywhere(tmp_path: Pa
             assert not found(text), where
 
 
-# -- who waits for it -------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.floats(min_value=0.0, max_value=300.0), max_size=60))
-def test_logins_that_do_not_help_wake_nobody_often(gaps: list[float]) -> None:
-    """H4: of two programs that see each other's tokens come and fail, each tries once a minute in the end, and is never given up."""
-    waking, now, woken = Waking(), 0.0, list[float]()
-    for gap in gaps:
-        now += gap
-        if waking.due(now):
-            woken.append(now)
-    for first in woken:
-        assert len([at for at in woken if first <= at < first + LONGEST_PAUSE]) <= 6
-    assert not gaps or woken[:1] == [gaps[0]]
-    assert waking.due(now + LONGEST_PAUSE)
-
-
-def test_a_login_after_a_quiet_time_is_taken_up_at_once() -> None:
-    """H4: a person who logs in is not made to wait for what happened an hour ago."""
-    waking = Waking()
-    times = [now for now in range(600) if waking.due(float(now))]
-    assert times[:6] == [0, 1, 3, 7, 15, 31]
-    assert len(times) < 17
-    assert waking.due(5_000.0)
-    assert not waking.due(5_000.5)
-    assert waking.due(5_001.0)
 async def test_who_gives_tokens_does_not_choose_what_other_servers_say(tmp_path: Path) -> None:
     """SEC, OBS-2: a token that may stand in any text is hidden in the texts of its own server only."""
     said = "https://bank.example/pay?to=1"

@@ -104,6 +104,20 @@ async def test_files_are_for_their_owner_only_whatever_was_there_and_whatever_th
     assert sorted(file.suffix for file in (tmp_path / "logins").iterdir()) == [".json", ".lock"], "and nothing else is left"
 
 
+async def test_all_that_is_kept_is_listed(store: Store, tmp_path: Path) -> None:
+    """SEC: attack 11: what is listed can be ended; other files in the folder are none of it."""
+    assert list(await store.keys()) == []
+    await store.save(KEY, a_login())
+    await store.save(OTHER, a_login())
+    async with store.locked(KEY):
+        pass
+    if isinstance(store, Files):
+        (tmp_path / "logins" / "notes.json").write_text("{}")
+    assert sorted(await store.keys()) == sorted((KEY, OTHER))
+    await store.remove(OTHER)
+    assert list(await store.keys()) == [KEY]
+
+
 async def test_a_record_that_others_may_read_is_read_and_made_private(tmp_path: Path, files: Files) -> None:
     """SEC: checklist, token storage: a copy that was put back with other permissions."""
     put(tmp_path, json.dumps(RECORD).encode()).chmod(0o644)

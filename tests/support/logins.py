@@ -6,7 +6,7 @@ from typing import Any
 
 from servers.raw_oauth import RawOAuth
 from support import persons
-from toolbay.auth.flow import Page
+from toolbay.auth.pages import Page
 from toolbay.auth.records import Authority, Client, Login, Tokens
 from toolbay.auth.store import Store, key
 from toolbay.config.models import ServerConfig

@@ -9,6 +9,7 @@
     grants        what the token endpoint is asked, and what it answers
     callback      the address on this machine that a browser comes back to
     browser       how a page is opened
+    pages         what a person is led to, and what may be brought back by hand
     flow          a person's login, from the first question to the tokens
     errands       work that many want and one does
     custody       one login as this program knows it, and what other programs make of it

@@ -9,20 +9,23 @@ from __future__ import annotations
 import errno
 import hmac
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 import anyio
 import anyio.abc
 import h11
+from anyio.streams.stapled import MultiListener
 
+from toolbay.config.logins import loopback
 from toolbay.errors import LoginFailed
 
 HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"
+_HOST_6: Final = "::1"
 HEAD_LIMIT: Final = 32 * 1024
 """Bytes of a request up to its body. Codes are up to some thousand characters long."""
 PATIENCE: Final = 10.0
@@ -59,8 +62,9 @@ class PortTaken(LoginFailed):
 class Callback:
     """What waits at `redirect_uri`."""
 
-    def __init__(self, port: int) -> None:
-        self.redirect_uri = f"http://{HOST}:{port}{PATH}"
+    def __init__(self, redirect_uri: str) -> None:
+        self.redirect_uri = redirect_uri
+        self._path = urlsplit(redirect_uri).path or "/"
         self._state = ""
         self._answer: dict[str, str] | None = None
         self._came = anyio.Event()
@@ -96,7 +100,7 @@ class Callback:
 
     def _judged(self, request: h11.Request) -> HTTPStatus:
         path, _, query = request.target.decode("ascii", "replace").partition("?")
-        if path != PATH:
+        if path != self._path:
             return HTTPStatus.NOT_FOUND
         if request.method != b"GET":
             return HTTPStatus.METHOD_NOT_ALLOWED
@@ -110,31 +114,47 @@ class Callback:
 
 
 @asynccontextmanager
-async def listening(port: int = 0) -> AsyncGenerator[Callback]:
-    """Listen on this machine for as long as the block runs; 0 is any free port.
+async def listening(address: str = "") -> AsyncGenerator[Callback]:
+    """Listen on this machine at `address` (`config.logins.callback`) for as long as the block runs; empty: at any free port.
 
     Raises:
         PortTaken: another program has the port, or it is not ours to take.
         LoginFailed: no port can be had here.
     """
-    try:
-        listener = await anyio.create_tcp_listener(local_host=HOST, local_port=port)
-    except OSError as error:
-        text = f"nothing can listen on port {port} of this machine for the browser to come back to ({error.strerror})"
-        raise (PortTaken if port and error.errno in _TAKEN else LoginFailed)(text, retriable=True) from None
-    callback = Callback(listener.extra_attributes[anyio.abc.SocketAttribute.local_port]())
-    clients: dict[object, anyio.CancelScope] = {}
-    failures: list[Exception] = []
-    async with listener, anyio.create_task_group() as group:
-        group.start_soon(partial(listener.serve, partial(_client, callback, clients)), name="wait for the browser")
+    async with AsyncExitStack() as stack:
+        listeners = [await stack.enter_async_context(listener) for listener in await _listeners(address)]
+        callback = Callback(address or loopback(listeners[0].extra(anyio.abc.SocketAttribute.local_port)))  # noqa: S610 - no database
+        clients: dict[object, anyio.CancelScope] = {}
+        failures: list[Exception] = []
+        async with anyio.create_task_group() as group:
+            for listener in listeners:
+                group.start_soon(partial(listener.serve, partial(_client, callback, clients)), name="wait for the browser")
+            try:
+                yield callback
+            except Exception as failure:  # carried past the group, which would wrap it
+                failures.append(failure)
+            finally:
+                group.cancel_scope.cancel()
+        for failure in failures:
+            raise failure
+
+
+async def _listeners(address: str) -> list[MultiListener[anyio.abc.SocketStream]]:
+    """At all that the address's host may be: a browser knows `localhost` as both, and whoever has the other one would get the answer."""
+    parts = urlsplit(address or loopback(0))
+    hosts = {"localhost": (HOST, _HOST_6), "::1": (_HOST_6,)}.get(parts.hostname or "", (HOST,))
+    found: list[MultiListener[anyio.abc.SocketStream]] = []
+    for host in hosts:
         try:
-            yield callback
-        except Exception as failure:  # carried past the group, which would wrap it
-            failures.append(failure)
-        finally:
-            group.cancel_scope.cancel()
-    for failure in failures:
-        raise failure
+            found.append(await anyio.create_tcp_listener(local_host=host, local_port=parts.port or 0))
+        except OSError as error:
+            if found and error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                continue  # a machine without IPv6
+            for listener in found:
+                await listener.aclose()
+            text = f"nothing can listen on port {parts.port} of this machine for the browser to come back to ({error.strerror})"
+            raise (PortTaken if parts.port and error.errno in _TAKEN else LoginFailed)(text, retriable=True) from None
+    return found
 
 
 async def _client(callback: Callback, clients: dict[object, anyio.CancelScope], stream: anyio.abc.SocketStream) -> None:

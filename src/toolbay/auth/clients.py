@@ -6,7 +6,6 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from toolbay._lenient import as_object, as_text
 from toolbay._text import line
@@ -14,12 +13,14 @@ from toolbay.auth import trust
 from toolbay.auth.challenges import union
 from toolbay.auth.records import Authority, Client, Method
 from toolbay.auth.web import Answer, Web
-from toolbay.config.logins import is_visible
+from toolbay.config.logins import is_visible, loopback
 from toolbay.config.models import LoginConfig
 from toolbay.errors import LoginFailed
 
 NAME = "Toolbay"
 """What a person reads when asked whether this client may act for him."""
+PORT = 8765
+"""What is proposed to who must choose one: in no range from which systems give ports away."""
 EARLIER = 30.0
 """Seconds before its end from which a secret is not relied on."""
 LATEST = 1e11
@@ -52,9 +53,9 @@ async def client_for(
     if not authority.registration_endpoint:
         raise LoginFailed(
             f"the authorization server {trust.shown(authority.issuer)} gives nobody a client id by itself: "
-            f"register a client there {_by_hand(redirect_uri)}"
+            f"register a client there {_by_hand(config)}"
         )
-    return await _registered(web, authority, redirect_uri, scopes)
+    return await _registered(web, authority, config, redirect_uri, scopes)
 
 
 def usable(client: Client, authority: Authority, config: LoginConfig, *, scopes: Sequence[str], now: Callable[[], float]) -> bool:
@@ -103,7 +104,7 @@ def _with_secret(methods: Sequence[str]) -> Method:
     return _WITH_SECRET[next((named for named in methods if named in _WITH_SECRET), "client_secret_basic")]
 
 
-async def _registered(web: Web, authority: Authority, redirect_uri: str, scopes: Sequence[str]) -> Client:
+async def _registered(web: Web, authority: Authority, config: LoginConfig, redirect_uri: str, scopes: Sequence[str]) -> Client:
     method: Method = "none" if "none" in authority.methods or not authority.methods else _with_secret(authority.methods)
     asked: dict[str, Any] = {
         "client_name": NAME,
@@ -127,16 +128,16 @@ async def _registered(web: Web, authority: Authority, redirect_uri: str, scopes:
     given = answer.json if answer.status in (200, 201) else None
     client_id = as_text(as_object(given).get("client_id"))
     if given is None or not client_id:
-        raise _refused(authority, answer, redirect_uri)
+        raise _refused(authority, answer, config)
     if not _usable_as(client_id, LONGEST_ID):
         raise LoginFailed(
-            f"the authorization server {trust.shown(authority.issuer)} gave a client id that is none: register one {_by_hand(redirect_uri)}"
+            f"the authorization server {trust.shown(authority.issuer)} gave a client id that is none: register one {_by_hand(config)}"
         )
     client = Client(id=client_id, issuer=authority.issuer, redirect_uri=redirect_uri, asked_for=True, scopes=may)
-    return _with_what_was_given(client, given, authority, method)
+    return _with_what_was_given(client, given, authority, method, config)
 
 
-def _with_what_was_given(client: Client, given: Mapping[str, Any], authority: Authority, asked: Method) -> Client:
+def _with_what_was_given(client: Client, given: Mapping[str, Any], authority: Authority, asked: Method, config: LoginConfig) -> Client:
     secret = as_text(given.get("client_secret"))
     named = as_text(given.get("token_endpoint_auth_method"))
     if not named:
@@ -145,12 +146,12 @@ def _with_what_was_given(client: Client, given: Mapping[str, Any], authority: Au
         return client
     if secret and not _usable_as(secret, LONGEST_SECRET):
         raise LoginFailed(
-            f"the authorization server {trust.shown(authority.issuer)} gave a client secret that is none: register one {_by_hand(client.redirect_uri)}"
+            f"the authorization server {trust.shown(authority.issuer)} gave a client secret that is none: register one {_by_hand(config)}"
         )
     if named not in _WITH_SECRET or not secret:
         raise LoginFailed(
             f"the authorization server {trust.shown(authority.issuer)} wants clients to say who they are in a way that is not supported"
-            f" ({line(named, 60)}): register a client {_by_hand(client.redirect_uri)}"
+            f" ({line(named, 60)}): register a client {_by_hand(config)}"
         )
     return replace(client, secret=secret, method=_WITH_SECRET[named], ends_at=_end(given.get("client_secret_expires_at")))
 
@@ -160,15 +161,19 @@ def _usable_as(text: str, longest: int) -> bool:
     return len(text) <= longest and is_visible(text)
 
 
-def _by_hand(redirect_uri: str) -> str:
-    """How a person gets an id: an address with a port that is the same each time, as most want it."""
-    port = urlsplit(redirect_uri).port
-    return f"by hand, which may lead back to {redirect_uri}, and set `auth: {{clientId: ..., callbackPort: {port}}}` on this server"
+def _by_hand(config: LoginConfig) -> str:
+    """How a person gets an id: with one address for all times, as most want it."""
+    port = config.callback_port or PORT
+    back, key = (
+        config.callback_url or loopback(port),
+        f'callbackUrl: "{config.callback_url}"' if config.callback_url else f"callbackPort: {port}",
+    )
+    return f"by hand, which may lead back to {back}, and set `auth: {{clientId: ..., {key}}}` on this server"
 
 
-def _refused(authority: Authority, answer: Answer, redirect_uri: str) -> LoginFailed:
+def _refused(authority: Authority, answer: Answer, config: LoginConfig) -> LoginFailed:
     said = f": {answer.said}" if answer.said and answer.status >= 400 else ""
-    mend = "try again later" if answer.for_later else f"register a client there {_by_hand(redirect_uri)}"
+    mend = "try again later" if answer.for_later else f"register a client there {_by_hand(config)}"
     text = f"the authorization server {trust.shown(authority.issuer)} gave no client id (HTTP {answer.status}); {mend}{said}"
     return LoginFailed(text, retriable=answer.for_later)
 

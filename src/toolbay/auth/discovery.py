@@ -21,7 +21,7 @@ from toolbay._lenient import as_text
 from toolbay.auth import trust
 from toolbay.auth.challenges import Challenge, bearer, scopes
 from toolbay.auth.records import Authority
-from toolbay.auth.web import Answer, Web
+from toolbay.auth.web import Answer, Unreachable, Web, place
 from toolbay.config.models import LoginConfig, ServerConfig, TransportType
 from toolbay.errors import BlockedAddress, LoginFailed
 from toolbay.net.guard import within
@@ -29,7 +29,7 @@ from toolbay.net.http import target
 
 PROTOCOL = "2025-11-25"
 """The revision that an `initialize` without a token offers; a server that wants one says so before it looks at this."""
-MOST_ISSUERS = 20
+MOST_ISSUERS, MOST_TRIED = 20, 3
 MOST_METHODS = 20
 ENDING = 2.0
 """Seconds that the end of a session may take that was begun only to ask."""
@@ -46,21 +46,24 @@ async def asked(web: Web, config: ServerConfig) -> Challenge | None:
         BlockedAddress: as `Web.get`.
         LoginFailed: as `Web.get`; or the server has trouble of its own (retriable).
     """
-    ours = _ours(config)
-    over_sse = config.type is TransportType.SSE
-    if over_sse:
-        answer = await web.peek("GET", config.url, headers={**ours, "Accept": "text/event-stream"})
-    else:
-        answer = await web.peek("POST", config.url, content=_INITIALIZE, headers={**ours, **_OF_POST})
-        if session := answer.headers.get("mcp-session-id", ""):
-            await _end(web, config, session)
+    answer = await _begun(web, config)
     if answer.for_later:
         raise _trouble(answer)
     said = _challenge(answer)
-    if said is not None or over_sse:
+    if said is not None or config.type is TransportType.SSE:
         return said
     # Some let everybody begin, and look at tokens from there on.
-    return _challenge(await web.peek("POST", config.url, content=_LIST, headers={**ours, **_OF_POST, **_OF_LIST}))
+    return _challenge(await web.peek("POST", config.url, content=_LIST, headers={**_ours(config), **_OF_POST, **_OF_LIST}))
+
+
+async def _begun(web: Web, config: ServerConfig) -> Answer:
+    """What the server answers to the first request that its transport makes."""
+    if config.type is TransportType.SSE:
+        return await web.peek("GET", config.url, headers={**_ours(config), "Accept": "text/event-stream"})
+    answer = await web.peek("POST", config.url, content=_INITIALIZE, headers={**_ours(config), **_OF_POST})
+    if session := answer.headers.get("mcp-session-id", ""):
+        await _end(web, config, session)
+    return answer
 
 
 async def _end(web: Web, config: ServerConfig, session: str) -> None:
@@ -93,16 +96,43 @@ async def discover(web: Web, config: ServerConfig, challenge: Challenge | None) 
     login = config.auth or LoginConfig()
     home = target(config.url)
     protected = await _protected(web, config, challenge)
-    issuer = login.issuer or next(iter(protected.issuers), "")
-    metadata = await _metadata(web, issuer) if issuer else await _at_origin(web, home.origin)
+    named = _Named((login.issuer,), by_hand=True) if login.issuer else _Named(protected.issuers, only_first=bool(login.client_id))
+    metadata = await _first(web, named) if named.issuers else await _at_origin(web, home.origin)
     if metadata is None and protected.blocked is not None:
         raise protected.blocked
     if metadata is None and challenge is None:
-        raise LoginFailed(
-            f"{home.origin} does not say how to log in, and did not ask for it: "
-            'set `auth: {issuer: "https://..."}` on this server if its authorization server is known'
-        )
+        raise LoginFailed(await _no_login(web, config, home.origin))
     return _authority(metadata or _of_old(home.origin), protected, login)
+
+
+async def _no_login(web: Web, config: ServerConfig, origin: str) -> str:
+    """Why there is none with a server that asks for none and names no authorization server."""
+    if 200 <= (await _begun(web, config)).status < 300:
+        return f"{origin} wants none, and takes requests without one"
+    return (
+        f"{origin} does not say how to log in, and did not ask for it: "
+        'set `auth: {issuer: "https://..."}` on this server if its authorization server is known'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """The authorization servers that one may be asked of, in this order."""
+
+    issuers: tuple[str, ...]
+    by_hand: bool = False
+    """Whether the configuration names it, and not the server."""
+    only_first: bool = False
+    """Whether the others are not asked unless a person says so: what is known at one of them is not shown to another one."""
+
+    def mend(self, at: int) -> str:
+        """What may be done where the one `at` this place is not the right one."""
+        if self.by_hand:
+            return "correct `auth.issuer` of this server if it is another one"
+        others = [issuer for issuer in self.issuers if issuer != self.issuers[at]]
+        if not others:
+            return "set `auth: {issuer: ...}` on this server if another one is right"
+        return f'the server names {trust.shown(others[0])} as well, which `auth: {{issuer: "..."}}` on this server chooses'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,7 +215,21 @@ def _own(url: str, config: ServerConfig) -> str:
     )
 
 
-async def _metadata(web: Web, issuer: str) -> Mapping[str, Any]:
+async def _first(web: Web, named: _Named) -> Mapping[str, Any]:
+    """What the first authorization server says of itself that can be reached: the choice is the client's (RFC 9728, 7.6)."""
+    failures: list[LoginFailed] = []
+    for at, issuer in enumerate(named.issuers[:MOST_TRIED]):
+        try:
+            return await _metadata(web, issuer, mend=named.mend(at))
+        except Unreachable as error:
+            text = f"the authorization server {trust.shown(issuer)} cannot be asked: {error}; {named.mend(at)}"
+            failures.append(LoginFailed(text, retriable=error.retriable))
+            if named.only_first:
+                break
+    raise failures[0]
+
+
+async def _metadata(web: Web, issuer: str, *, mend: str = "set the right one as `auth: {issuer: ...}` on this server") -> Mapping[str, Any]:
     """What the authorization server `issuer` says of itself (RFC 8414, 3.3: under exactly this name)."""
     shown = trust.shown(issuer)
     trust.clear(issuer, what="the authorization server")
@@ -200,14 +244,12 @@ async def _metadata(web: Web, issuer: str) -> Mapping[str, Any]:
         other = other or named
     if other:
         raise LoginFailed(
-            f"the authorization server was looked for as {shown}, and says that it is {trust.shown(other)}, so it is not used: "
-            "set the right one as `auth: {issuer: ...}` on this server"
+            f"the authorization server was looked for as {shown}, and says that it is {trust.shown(other)}, so it is not used: {mend}"
         )
     if shelf.blocked is not None:
-        raise shelf.blocked
+        raise BlockedAddress(f"its authorization server, {shown}, cannot be asked, for {shelf.blocked.cause}", shelf.blocked.mend)
     raise LoginFailed(
-        f"the authorization server {shown} does not say how to log in there (no OAuth metadata at its well-known addresses): "
-        "set `auth: {issuer: ...}` on this server if another one is right"
+        f"the authorization server {shown} does not say how to log in there (no OAuth metadata at its well-known addresses): {mend}"
     )
 
 
@@ -297,7 +339,7 @@ def _covers(resource: str, url: str) -> bool:
 
 def _trouble(answer: Answer) -> LoginFailed:
     said = f": {answer.said}" if answer.said and "?" not in answer.url else ""
-    where = trust.shown(answer.url)
+    where = trust.shown(place(answer.url))
     return LoginFailed(f"{where} answered HTTP {answer.status}, so it is not known how to log in; try again later{said}", retriable=True)
 
 

@@ -73,6 +73,8 @@ class Tokens:
 class Login:
     """One login with one server."""
 
+    server: str = ""
+    """The server's name in the configuration at the time; empty where nobody noted it."""
     url: str
     """The server's address."""
     authority: Authority
@@ -105,6 +107,7 @@ class Login:
             raise ValueError("it is of another version")
         tokens = given.get("tokens")
         return cls(
+            server=_text(given, "server") if "server" in given else "",
             url=_text(given, "url"),
             authority=_authority(_object(given.get("authority"))),
             client=_client(_object(given.get("client"))),

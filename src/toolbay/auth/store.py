@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -35,6 +36,7 @@ PAUSE = 0.02
 LIMIT = 1024 * 1024
 """Bytes of one file; a login has a few thousand."""
 
+_FILE = re.compile(r"([0-9a-f]{64})\.json")
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -79,6 +81,10 @@ class Store(Protocol):
             LoginFailed: another one was in it for all of 30 s (retriable).
             ConfigError: there can be no lock, such as in a folder that cannot be written to.
         """
+        ...
+
+    async def keys(self) -> Sequence[str]:
+        """The keys of all that is kept, of whatever server. Raises ConfigError where that cannot be known."""
         ...
 
     def stamp(self, key: str) -> object:
@@ -139,12 +145,24 @@ class Files:
         finally:
             lock.release()
 
+    async def keys(self) -> Sequence[str]:
+        return await anyio.to_thread.run_sync(self._keys)
+
     def stamp(self, key: str) -> object:
         try:
             found = self._path(key).lstat()
         except OSError:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+    def _keys(self) -> list[str]:
+        try:
+            names = [path.name for path in self._folder.iterdir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ConfigError(f"{self._folder}, where logins are kept, cannot be read: {error.strerror}") from None
+        return sorted(found[1] for name in names if (found := _FILE.fullmatch(name)))
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"
@@ -219,6 +237,9 @@ class Memory:
             yield
         finally:
             lock.release()
+
+    async def keys(self) -> Sequence[str]:
+        return list(self._logins)
 
     def stamp(self, key: str) -> object:
         return self._changes.get(key, 0)

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
@@ -29,6 +30,10 @@ ANSWER_LIMIT = 256 * 1024
 """Bytes of one answer; documents of authorization servers have a few thousand."""
 FOR_LATER = frozenset({408, 425, 429})
 """Statuses below 500 after which the same may be asked again."""
+
+
+class Unreachable(LoginFailed):
+    """There was no answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,15 +76,17 @@ class Answer:
 class Web:
     """Asks for documents and tokens."""
 
-    def __init__(self, client: httpx2.AsyncClient) -> None:
+    def __init__(self, client: httpx2.AsyncClient, *, until: float = inf) -> None:
         self._client = client
+        self.until = until
+        """When all of it must have come to an end, by the loop's clock."""
 
     async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Answer:
         """A document; redirects are followed within the origin.
 
         Raises:
             BlockedAddress: the guard refuses the address, or one that it leads to.
-            LoginFailed: it could not be reached, or not in time (retriable).
+            Unreachable: it could not be reached, or not in time (retriable).
         """
         asked = {"Accept": "application/json", **(headers or {})}
         return await self._asked(url, lambda: http.get(self._client, url, headers=asked, limit=ANSWER_LIMIT))
@@ -114,28 +121,36 @@ class Web:
             here, followed = there, followed + 1
 
     async def _asked(self, url: str, ask: Any) -> Answer:
+        left = min(PATIENCE, max(self.until - anyio.current_time(), 0.0))
         try:
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(left):
                 found: httpx2.Response = await ask()
         except TimeoutError:
-            raise LoginFailed(f"{shown_url(url)} did not answer within {PATIENCE:g} s", retriable=True) from None
+            raise Unreachable(f"{shown_url(place(url))} did not answer within {left:.{0 if left >= 1 else 1}f} s", retriable=True) from None
         except httpx2.TransportError as error:
-            raise _failed(unreachable(error, url)) from error
+            raise _failed(unreachable(error, place(url))) from error
         return Answer(url=url, status=found.status_code, headers=found.headers, body=found.content)
 
 
 @asynccontextmanager
-async def web(config: ServerConfig) -> AsyncGenerator[Web]:
+async def web(config: ServerConfig, *, until: float = inf) -> AsyncGenerator[Web]:
     """The way to a server's own origin, to the public internet, and to what its entry allows (`ssrfWhitelist`); nowhere else.
+
+    `until`: when all of it must have come to an end, by the loop's clock.
 
     Raises BlockedAddress for a server whose URL is refused whatever it resolves to.
     """
     policy = http.policy_for(config.url, whitelist=config.ssrf_whitelist, fake_ip=config.fake_ip)
     async with http.client(policy=policy) as client:
-        yield Web(client)
+        yield Web(client, until=until)
+
+
+def place(url: str) -> str:
+    """What is said of `url` to people: of a document at a well-known address, whose it is."""
+    return url.partition("/.well-known/")[0]
 
 
 def _failed(reason: ToolbayError) -> ToolbayError:
     """What the guard says stays as it is; what the network says may be another tomorrow."""
     retriable = getattr(reason, "retriable", None)
-    return reason if retriable is None else LoginFailed(str(reason), retriable=retriable)
+    return reason if retriable is None else Unreachable(str(reason), retriable=retriable)

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 SHORT = frozenset({"oauth", "client_credentials", "none"})
 """Types of logins; they may stand in the place of a whole object."""
+_CALLBACK = re.compile(r"http://(?:localhost|127\.0\.0\.1|\[::1\]):([0-9]{1,5})(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?")
 _VISIBLE = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
 _SCOPE = re.compile(r"[!#-\[\]-~]+")
 _HOST = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})*")
@@ -65,6 +66,19 @@ def issuer(value: str) -> str:
     if value and not (parts and secure and not parts.query and not parts.fragment):
         raise ValueError("must be an https address (or http on this machine) without query, such as https://login.example.com")
     return value
+
+
+def callback(value: str) -> str:
+    """An address of this machine that a browser comes back to (RFC 8252, 7.3)."""
+    found = _CALLBACK.fullmatch(value)
+    if value and not (found and 0 < int(found[1]) < 65_536 and not {".", ".."} & set(value.split("/"))):
+        raise ValueError("must be an http address of this machine with a port and without query, such as http://localhost:8765/callback")
+    return value
+
+
+def loopback(port: int) -> str:
+    """The address that a browser comes back to where only its port was chosen."""
+    return f"http://127.0.0.1:{port}/callback"
 
 
 def host(value: str) -> str:

@@ -116,6 +116,11 @@ class LoginConfig(Section):
     """Further hosts that the authorization server's addresses may be at, besides those of its own domain."""
     callback_port: int = Field(default=0, ge=0, le=65535)
     """The port on this machine that the browser comes back to. 0: any; set it where `clientId` was registered with one."""
+    callback_url: Annotated[str, AfterValidator(logins.callback)] = ""
+    """The whole address on this machine that the browser comes back to, where `clientId` was registered with another one.
+
+    Default: http://127.0.0.1:PORT/callback.
+    """
     assume_pkce: bool = False
     """Go on where the authorization server does not say that it protects the code (PKCE, S256). It is used in any case."""
 
@@ -123,7 +128,14 @@ class LoginConfig(Section):
     def _whole(self) -> LoginConfig:
         if self.type == "client_credentials" and not (self.client_id and self.client_secret):
             raise ValueError("must have `clientId` and `clientSecret`, for with the type client_credentials the program logs in by itself")
+        if self.callback_port and self.callback_url:
+            raise ValueError("must have `callbackPort` or `callbackUrl`, not both: the port stands in the address already")
         return self
+
+    @property
+    def redirect_uri(self) -> str:
+        """Where the browser comes back to, to the letter; empty where any port will do."""
+        return self.callback_url or (logins.loopback(self.callback_port) if self.callback_port else "")
 
 
 class ServerConfig(Section):
