@@ -34,8 +34,8 @@ def at_terminal(tmp_path: Path) -> Generator[Open]:
 
     opened: list[Terminal] = []
 
-    def start(*arguments: str, **env: str) -> Terminal:
-        opened.append(Terminal([sys.executable, "-m", "toolbay", *arguments], cwd=tmp_path, env=env))
+    def start(*arguments: str, columns: int = 100, **env: str) -> Terminal:
+        opened.append(Terminal([sys.executable, "-m", "toolbay", *arguments], cwd=tmp_path, env=env, columns=columns))
         return opened[-1]
 
     yield start

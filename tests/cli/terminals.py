@@ -62,16 +62,16 @@ def started(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) ->
 
 
 class Terminal:
-    """A program at a pseudo-terminal of 100 by 40. `seen` is all that it has shown, without escape sequences."""
+    """A program at a pseudo-terminal of 100 by 40, or of other `columns`. `seen` is all that it has shown, without escape sequences."""
 
-    def __init__(self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, columns: int = 100) -> None:
         import fcntl
         import pty
         import struct
         import termios
 
         self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self._process = subprocess.Popen(
             [sys.executable, "-c", _LAUNCH, *command],
             cwd=cwd,

@@ -125,6 +125,7 @@ async def test_as_json_and_quiet(scene: Scene, configure: Configure) -> None:
         "scopes": ["read", "write"],
         "ends_at": 0,
         "renews": True,
+        "not_granted": [],
     }
     assert ADDRESS.search(done.stderr)
     assert len(done.stderr.strip().splitlines()) == 3, done.stderr
@@ -221,10 +222,11 @@ async def test_who_says_no_and_who_does_not_come_back(scene: Scene, configure: C
     scene.oauth.refuses = "access_denied"
     done = await scene.run("login", "notes", "--json", **scene.browser())
     assert done.returncode == 1
-    assert 'nothing was granted to "notes"' in json.loads(done.stdout)["error"]
-    done = await scene.run("login", "notes", "--timeout", "0.2")
+    assert 'nothing was granted to Toolbay for "notes"' in json.loads(done.stdout)["error"]
+    done = await scene.run("login", "notes", "--timeout", "3")
     assert done.returncode == 1
-    assert re.search(r'error: nobody came back from the login with "notes" at 127.0.0.1:\d+ within 0.2 s', done.stderr)
+    assert re.search(r'error: nobody came back from the login with "notes" at 127.0.0.1:\d+ within 3 s', done.stderr)
+    assert "nobody can paste an address here" in done.stderr
     assert "toolbay logout notes" in done.stderr
 
 
@@ -251,10 +253,21 @@ async def test_what_was_not_granted_is_told(scene: Scene, configure: Configure) 
     """OAuth: less than was asked for; and when a login ends that cannot be renewed."""
     configure(notes=scene.entry())
     scene.oauth.grants_only, scene.oauth.refreshable = ("read",), False
-    done = await scene.run("login", "notes", "--scopes", "read delete", **scene.browser())
-    assert done.returncode == 0, done.stderr
+    done = await scene.run("login", "notes", "--scopes", "read,delete", **scene.browser())
+    assert done.returncode == 1, "what was named was not given"
+    assert "the commas are taken for that" in done.stderr
     assert "! not granted: delete" in done.stderr
     assert "it ends in 60 min; then log in again" in done.stdout
+    (before,) = scene.kept
+    scene.oauth.grants_only = ("else",)
+    done = await scene.run("login", "notes", "--scopes", "bogus", **scene.browser())
+    assert done.returncode == 1
+    assert "(you are logged in to notes at http" in done.stderr
+    assert 'did not grant bogus for "notes": the login that was there stays as it is' in done.stderr
+    assert scene.kept == [before]
+    scene.oauth.scopes = ("read", "write")
+    done = await scene.run("login", "notes", **scene.browser())
+    assert (done.returncode, "! not granted: read" in done.stderr) == (0, True), "the server has named them, and nobody here"
 
 
 async def test_a_program_logs_in_by_itself(scene: Scene, configure: Configure) -> None:
@@ -303,7 +316,7 @@ async def test_what_cannot_be_logged_in_to_says_why(scene: Scene, configure: Con
         assert not ADDRESS.search(done.stderr)
     scene.server.door = nothing_else
     done = await scene.run("login", "notes")
-    assert (done.returncode, "did not ask for it" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, "wants none, and takes requests without one" in done.stderr) == (1, True), done.stderr
 
 
 async def test_a_port_that_is_taken_is_told(scene: Scene, configure: Configure) -> None:
@@ -365,6 +378,75 @@ async def test_a_login_that_could_not_be_taken_back_is_forgotten_and_that_is_sai
         assert done.returncode == 0
         assert f"{scene.oauth.issuer} has not confirmed that it ends" in done.stderr
         assert scene.kept == []
+
+
+async def test_a_login_whose_server_is_gone_can_be_ended(scene: Scene, configure: Configure) -> None:
+    """SEC: attack 11: `remove` says that it is kept; by its name then, or with all, it is ended there and here."""
+    for words in (("logout", "notes"), ("logout", "--all")):
+        configure(notes=scene.entry())
+        await scene.run("login", "notes", **scene.browser())
+        (login,) = scene.kept
+        assert login.tokens is not None
+        done = await scene.run("remove", "notes")
+        assert (done.returncode, "still kept: toolbay logout notes ends it" in done.stderr) == (0, True), done.stderr
+        done = await scene.run(*words)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == f"✓ logged out of notes ({scene.server.url}, no server of this configuration)\n"
+        assert "has not confirmed" not in done.stderr
+        assert not scene.oauth.guards(login.tokens.access)
+        assert scene.kept == []
+    done = await scene.run("logout", "notes")
+    assert (done.returncode, 'There is no server "notes"' in done.stderr) == (1, True)
+    configure(notes=scene.entry())
+    assert "still kept" not in (await scene.run("remove", "notes")).stderr
+
+
+async def test_a_login_of_an_entry_that_was_changed_is_ended_with_its_name(scene: Scene, configure: Configure) -> None:
+    """SEC: attack 11: under another address it is another login, and the one before is told with its own."""
+    configure(notes=scene.entry())
+    await scene.run("login", "notes", **scene.browser())
+    configure(notes={**scene.entry(), "url": f"{scene.server.url}/moved"})
+    done = await scene.run("logout", "notes", "--json")
+    first, other = json.loads(done.stdout)["servers"]
+    assert (first["name"], first["was_logged_in"], first["revoked"]) == ("notes", False, None)
+    assert (other["name"], other["was_logged_in"], other["revoked"], other["url"]) == ("notes", True, True, scene.server.url)
+    assert scene.kept == []
+
+
+async def test_an_address_is_pasted_as_mail_and_chats_copy_it_and_what_is_wrong_fits_into_a_narrow_terminal(
+    scene: Scene, configure: Configure, at_terminal: Open
+) -> None:
+    """OAuth: nothing of a sentence is cut at the terminal's width; a half of an address and the page's own are told."""
+    configure(notes=scene.entry())
+    terminal = at_terminal("login", "notes", "--no-browser", columns=70)
+    page = ADDRESS.search(await expected(terminal, "paste that address here."))
+    assert page is not None
+    await expected(terminal, "or paste its last address")
+    assert re.search(r"\d+ of 300 s", terminal.seen)
+    address = await scene.oauth.approve(page.group())
+    await beside(lambda: terminal.type(f"{page.group()}\r"))
+    await expected(terminal, "! that is the login page itself")
+    await expected(terminal, "browser ends at")
+    await beside(lambda: terminal.type(f"{address.partition('&state=')[0]}\r"))
+    await expected(terminal, "was cut off")
+    await expected(terminal, "of it")
+    await beside(lambda: terminal.type(f"\x1b[200~<{address}>\x1b[201~\r"))
+    await expected(terminal, "✓ logged in to notes")
+    assert await beside(terminal.end) == 0
+
+
+async def test_who_says_that_nothing_will_be_pasted_is_told_what_remains(scene: Scene, configure: Configure, at_terminal: Open) -> None:
+    """OAuth: Ctrl-D at the prompt, and a stdin that ends."""
+    configure(notes=scene.entry())
+    terminal = at_terminal("login", "notes", "--no-browser")
+    await expected(terminal, "or paste its last address")
+    terminal.type("\x04")
+    await expected(terminal, "only a browser at this machine")
+    await expected(terminal, "waiting for the browser, 300 s at most")
+    terminal.type("\x03")
+    assert await beside(terminal.end) == 130
+    done = await scene.run("login", "notes", "--no-browser", "--timeout", "3")
+    assert (done.returncode, "! nobody can paste an address here any more" in done.stderr) == (1, True), done.stderr
 
 
 async def test_logging_out_of_all(scene: Scene, configure: Configure) -> None:

@@ -1,4 +1,4 @@
-"""`toolbay login` and `toolbay logout`: a person's login with a server, and its end."""
+"""`toolbay login`: a person's login with a server."""
 
 from __future__ import annotations
 
@@ -6,72 +6,84 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from toolbay import _redact
 from toolbay._text import duration
-from toolbay.cli.invocation import DONE, FAILED, USAGE, CommandFailed, Invocation, invocation, sentence
+from toolbay.cli.invocation import DONE, FAILED, USAGE, CommandFailed, Invocation, invocation
+from toolbay.cli.kept_logins import entry_of, forget_lists, logins_of, masked
 from toolbay.cli.servers import known_server
 from toolbay.cli.terminal import DIM, GREEN, YELLOW, one_line
-from toolbay.errors import BlockedAddress, ConfigError, LoginFailed, ToolbayError
 
 if TYPE_CHECKING:
-    from toolbay.auth.flow import Page
     from toolbay.auth.logins import Logins, LoginStatus
+    from toolbay.auth.pages import Page
     from toolbay.cli.terminal import Terminal
     from toolbay.config.models import Config, ServerConfig
 
 _PATIENCE: Final = 300.0
-_IMPLIED: Final = "offline_access"
-"""A scope that is granted as a refresh token, and rarely named again."""
 
 
 def register(program: typer.Typer) -> None:
     program.command("login", help="Log in to a server that wants it, in your browser.")(login)
-    program.command("logout", help="End the login with a server: there, and here.")(logout)
 
 
 def login(  # noqa: PLR0917  (typer's form: one parameter an option)
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The server's name.")],
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Open no browser here: show the address only.")] = False,
-    scopes: Annotated[str, typer.Option("--scopes", metavar="WORDS", help='What to ask for, such as "read write".')] = "",
-    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for you.")] = _PATIENCE,
+    scopes: Annotated[str, typer.Option("--scopes", metavar="WORDS", help='Ask for "read write" instead of what was held.')] = "",
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long it may take, with your part of it.")] = _PATIENCE,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     if not 0 < timeout < float("inf"):
         raise CommandFailed("--timeout takes seconds, more than 0.", USAGE)
     invoked = invocation(context)
-    person = _AtTerminal(invoked.terminal, opens=not no_browser)
-    invoked.finish(lambda: _login(invoked, name, person, scopes=scopes.split(), patience=timeout, as_json=as_json))
+    person = _AtTerminal(invoked.terminal, opens=not no_browser, patience=timeout)
+    if "," in scopes:
+        invoked.terminal.say("(scopes are written with spaces between them; the commas are taken for that)", DIM)
+    named = scopes.replace(",", " ").split()
+    invoked.finish(lambda: _login(invoked, name, person, scopes=named, patience=timeout, as_json=as_json))
 
 
 async def _login(invoked: Invocation, name: str, person: _AtTerminal, *, scopes: list[str], patience: float, as_json: bool) -> int:
+    from toolbay.auth.flow import ungranted  # noqa: PLC0415
+
     terminal = invoked.terminal
     config = _config(invoked)
-    entry = _entry(config, known_server(config, name))
+    entry = entry_of(config, known_server(config, name))
     server = _asking_for(scopes, entry)
-    logins = _logins(config)
-    if server.auth is not None and server.auth.type == "client_credentials":
-        terminal.say("(nobody is asked: `auth.type` is client_credentials, so the program logs in by itself)", DIM)
-    with _masked(logins):
+    logins = logins_of(config)
+    await _tell_before(terminal, logins, name, server)
+    with masked(logins):
         await logins.login(name, server, person, patience=patience)
-    _forget_lists(entry)
+    forget_lists(entry)
     status = await logins.standing(name, server)
+    missing = ungranted(dict.fromkeys((*scopes, *person.asked)), status.scopes)
+    code = FAILED if set(missing) & set(scopes) else DONE
     if as_json:
-        terminal.json(_described(name, status))
-        return DONE
+        terminal.json({**_described(name, status), "not_granted": missing})
+        return code
     terminal.write(f"✓ logged in to {one_line(name)} at {one_line(_redact.url(status.issuer))}", GREEN)
     for line in _facts(status):
         terminal.write(f"    {line}")
-    if missing := _missing(person.asked, status):
+    if missing:
         terminal.warn(f"! not granted: {one_line(' '.join(missing), 400)}", YELLOW)
     terminal.say(f"(toolbay test {shlex.quote(name)} connects it; what runs already goes on by itself)", DIM)
-    return DONE
+    return code
+
+
+async def _tell_before(terminal: Terminal, logins: Logins, name: str, server: ServerConfig) -> None:
+    if server.auth is not None and server.auth.type == "client_credentials":
+        terminal.say("(nobody is asked: `auth.type` is client_credentials, so the program logs in by itself)", DIM)
+        return
+    before = await logins.standing(name, server)
+    if before.logged_in:
+        issuer = one_line(_redact.url(before.issuer))
+        terminal.say(f"(you are logged in to {one_line(name)} at {issuer} already; the login that you make now takes its place)", DIM)
 
 
 def _facts(status: LoginStatus) -> Iterator[str]:
@@ -81,10 +93,6 @@ def _facts(status: LoginStatus) -> Iterator[str]:
         yield "it renews itself"
     elif status.ends_at is not None:
         yield f"it ends in {duration(status.ends_at - time.time())}; then log in again"
-
-
-def _missing(asked: tuple[str, ...], status: LoginStatus) -> list[str]:
-    return [scope for scope in asked if scope not in (*status.scopes, _IMPLIED)] if status.scopes is not None else []
 
 
 def _described(name: str, status: LoginStatus) -> dict[str, Any]:
@@ -98,93 +106,12 @@ def _described(name: str, status: LoginStatus) -> dict[str, Any]:
     }
 
 
-def logout(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="The server's name.", show_default=False)] = "",
-    of_all: Annotated[bool, typer.Option("--all", help="The logins with all servers of the configuration.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
-    if bool(name) == of_all:
-        raise CommandFailed("Of which server? Write toolbay logout NAME, or toolbay logout --all.", USAGE)
-    invoked = invocation(context)
-    invoked.finish(lambda: _logout(invoked, name, as_json=as_json))
-
-
-async def _logout(invoked: Invocation, name: str, *, as_json: bool) -> int:
-    terminal = invoked.terminal
-    config = _config(invoked)
-    names = [known_server(config, name)] if name else list(config.tools.mcp_servers)
-    logins = _logins(config)
-    ended: list[dict[str, Any]] = []
-    code = DONE
-    for each in names:
-        try:
-            with _masked(logins):
-                told = await _ended(logins, each, _entry(config, each))
-        except ToolbayError as error:
-            if name:
-                raise
-            terminal.error(sentence(error))  # the others are logged out all the same
-            told, code = {"name": each, "error": sentence(error)}, FAILED
-        ended.append(told)
-    if as_json:
-        terminal.json({"servers": ended})
-        return code
-    for told in ended:
-        _tell_end(terminal, told, alone=bool(name))
-    if not name and not any(told.get("was_logged_in") for told in ended):
-        terminal.say("(there was no login)")
-    return code
-
-
-async def _ended(logins: Logins, name: str, server: ServerConfig) -> dict[str, Any]:
-    before = await logins.standing(name, server)
-    revoked = await logins.logout(name, server)
-    _forget_lists(server)
-    there = before.logged_in or bool(before.ended)
-    return {"name": name, "was_logged_in": there, "revoked": revoked if there else None, "issuer": before.issuer}
-
-
-def _tell_end(terminal: Terminal, told: dict[str, Any], *, alone: bool) -> None:
-    name, issuer = one_line(told["name"]), one_line(_redact.url(told.get("issuer", "")))
-    if "error" in told:
-        return
-    if not told["was_logged_in"]:
-        if alone:
-            terminal.say(f"(there was no login with {name})")
-        return
-    terminal.write(f"✓ logged out of {name}", GREEN)
-    if not told["revoked"]:
-        where = f"{issuer} has not confirmed that it ends" if issuer else "nobody can be told that it ends"
-        terminal.warn(f"! the login with {name} is forgotten here, but {where}: who has its tokens may use them until they run out", YELLOW)
-
-
 def _config(invoked: Invocation) -> Config:
     from toolbay.cli.running import tell_place  # noqa: PLC0415
 
     config = invoked.config()
     tell_place(invoked.terminal, config, named=invoked.config_path is not None)
     return config
-
-
-def _entry(config: Config, name: str) -> ServerConfig:
-    """The server's entry, with what every server may reach. Raises CommandFailed where it cannot be used."""
-    from toolbay.config.models import InvalidServer  # noqa: PLC0415
-    from toolbay.config.networks import with_network  # noqa: PLC0415
-
-    server = with_network(config.tools.mcp_servers[name], config.tools)
-    if isinstance(server, InvalidServer):
-        raise CommandFailed(server.reason)
-    return server
-
-
-def _forget_lists(server: ServerConfig) -> None:
-    """What the server listed to who was logged in before is no beginning for who is now."""
-    from toolbay.config import data_home  # noqa: PLC0415
-    from toolbay.recollections import Folder  # noqa: PLC0415
-
-    with suppress(OSError, ConfigError):  # then it is offered until the server is up, as after any change at its side
-        Folder(data_home(os.environ) / "listings").forget(server)
 
 
 def _asking_for(scopes: list[str], server: ServerConfig) -> ServerConfig:
@@ -195,32 +122,15 @@ def _asking_for(scopes: list[str], server: ServerConfig) -> ServerConfig:
     return server.model_copy(update={"auth": (server.auth or LoginConfig()).model_copy(update={"scopes": tuple(scopes)})})
 
 
-def _logins(config: Config) -> Logins:
-    """The logins that every program of this person shares."""
-    from toolbay.auth.logins import Logins  # noqa: PLC0415
-    from toolbay.auth.store import Files  # noqa: PLC0415
-    from toolbay.config import data_home  # noqa: PLC0415
-
-    return Logins(Files(data_home(os.environ) / "logins"), secrets=_redact.Secrets(config.secrets))
-
-
-@contextmanager
-def _masked(logins: Logins) -> Generator[None]:
-    """What others say of a login may say secrets of the configuration back."""
-    try:
-        yield
-    except (LoginFailed, BlockedAddress) as error:
-        raise CommandFailed(logins.secrets.mask(str(error))) from error
-
-
 class _AtTerminal:
     """Shows the page to the person at the terminal, in a browser if there is one, and takes the address that it ended at."""
 
-    def __init__(self, terminal: Terminal, *, opens: bool) -> None:
+    def __init__(self, terminal: Terminal, *, opens: bool, patience: float) -> None:
         self._terminal = terminal
         self._opens = opens
+        self._patience = patience
         self._page: Page | None = None
-        self._began = 0.0
+        self._began = time.monotonic()
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -230,8 +140,8 @@ class _AtTerminal:
     async def go(self, page: Page) -> None:
         from toolbay.auth.browser import opened  # noqa: PLC0415
 
-        self._page, self._began = page, time.monotonic()
-        whose = "" if page.host == page.issuer else f", for {page.issuer}"
+        self._page = page
+        whose = "" if page.host == page.authority else f", for {page.authority}"
         self._terminal.warn(f"To log in to {one_line(page.server)}, agree on this page at {page.host}{whose}:\n\n  {page.url}\n")
         if page.scopes:
             self._terminal.say(f"It asks you for: {one_line(' '.join(page.scopes), 400)}")
@@ -240,6 +150,8 @@ class _AtTerminal:
         if self._reads:
             where = "Where that browser is at another machine, it ends at an address that it cannot show"
             self._terminal.say(f"{where} ({page.redirect_uri}?...): paste that address here.")
+        elif not shown:
+            self._terminal.say("It must be a browser at this machine: nobody can paste an address here (--no-browser reads it from stdin).")
 
     async def pasted(self) -> str:
         import anyio  # noqa: PLC0415
@@ -251,15 +163,22 @@ class _AtTerminal:
         if _at_keyboard():
             from toolbay.cli.pasting import Pasted  # noqa: PLC0415
 
-            waiting = "waiting for the browser {:.0f} s; or paste its last address"
-            found = await Pasted(lambda: waiting.format(time.monotonic() - self._began), page.fault).text()
+            found = await Pasted(self._waiting, page.fault).text()
         else:
             found = await self._from_stdin(page) if self._reads else None
         if found is not None:
             return found
-        async with moving(self._terminal, lambda: "waiting for the browser"):
+        if self._reads:
+            self._terminal.warn(
+                "! nobody can paste an address here any more: only a browser at this machine can end this login now", YELLOW
+            )
+        async with moving(self._terminal, lambda: f"waiting for the browser, {self._patience:g} s at most:"):
             await anyio.sleep_forever()
         return ""
+
+    def _waiting(self) -> str:
+        taken = time.monotonic() - self._began
+        return f"waiting for the browser {taken:.0f} of {self._patience:g} s; or paste its last address"
 
     @property
     def _reads(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
+from textwrap import wrap
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -12,6 +13,8 @@ from prompt_toolkit.layout.processors import Processor, Transformation, Transfor
 from prompt_toolkit.output import create_output
 from prompt_toolkit.patch_stdout import patch_stdout
 
+_NARROWEST = 20
+"""Columns that a fault is broken at, however narrow the terminal is."""
 _PACE = 0.2
 """Seconds between two looks at what is waited for."""
 
@@ -43,7 +46,10 @@ class Pasted:
 
     def _message(self) -> str:
         # Not printed above: for that the terminal would show keys again, for a moment.
-        return f"! {self._fault}\n{self._waiting()}: " if self._fault else f"{self._waiting()}: "
+        # And broken here, for what stands above the last line is cut at the terminal's width.
+        width = max(self._session.output.get_size().columns - 1, _NARROWEST)
+        above = "".join(f"{line}\n" for line in wrap(f"! {self._fault}", width)) if self._fault else ""
+        return f"{above}{self._waiting()}: "
 
     def _bindings(self) -> KeyBindings:
         bindings = KeyBindings()

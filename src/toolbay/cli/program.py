@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from toolbay._redact import Secrets, trace
-from toolbay.cli import asking, chat, configuration, doctor, logging_in, pinning, probing, prompts, resources, servers, tools
+from toolbay.cli import asking, chat, configuration, doctor, logging_in, logging_out, pinning, probing, prompts, resources, servers, tools
 from toolbay.cli.invocation import FAILED, STOPPED, Invocation, code_of, leaves, sentence
 from toolbay.cli.terminal import Terminal
 
@@ -34,7 +34,7 @@ program = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (asking, chat, tools, prompts, resources, probing, doctor, logging_in, pinning, servers, configuration):
+for part in (asking, chat, tools, prompts, resources, probing, doctor, logging_in, logging_out, pinning, servers, configuration):
     part.register(program)
 
 

@@ -226,12 +226,19 @@ def _named(path: Path, name: str) -> str:
 
 
 def remove(context: typer.Context, name: Annotated[str, typer.Argument(help="The server's name.")]) -> None:
+    import anyio  # noqa: PLC0415 - `toolbay --help` needs none
+
+    from toolbay.cli.kept_logins import is_kept  # noqa: PLC0415
+    from toolbay.config import load  # noqa: PLC0415
     from toolbay.config.edit import remove_server  # noqa: PLC0415
 
     invoked = invocation(context)
     path = file_to_edit(invoked)
+    known = load(path) if path.exists() else None
     remove_server(path, _named(path, name))
     invoked.terminal.say(f'Removed "{name}" from {path}.')
+    if known is not None and anyio.run(is_kept, known, name):
+        invoked.terminal.warn(f"! the login with it is still kept: toolbay logout {shlex.quote(name)} ends it")
 
 
 def enable(context: typer.Context, name: Annotated[str, typer.Argument(help="The server's name.")]) -> None:
