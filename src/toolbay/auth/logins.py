@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 import anyio
 import anyio.abc
@@ -19,11 +20,13 @@ from toolbay.errors import BlockedAddress, ConfigError, LoginFailed
 
 if TYPE_CHECKING:
     from toolbay.auth.credentials import Credentials
-    from toolbay.auth.flow import Person
+    from toolbay.auth.pages import Person
     from toolbay.auth.records import Login
 
 _Servers: TypeAlias = "Callable[[], Mapping[str, ServerConfig]]"
 
+REVOKING = 10.0
+"""Seconds that who gave a login has to take it back."""
 LOOK_EVERY = 0.5
 """Seconds between two looks whether somebody has logged in to a server that waits for it."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -50,6 +53,15 @@ class LoginStatus:
     """Since when, in seconds since 1970; None where nobody noted it."""
     wanted: tuple[str, ...] = ()
     """Scopes that the server has asked for since: the next login asks for them."""
+
+
+class Other(NamedTuple):
+    """A login that is kept, and that no server of a configuration has. Empty is what nobody noted, or what cannot be read."""
+
+    key: str
+    server: str = ""
+    url: str = ""
+    issuer: str = ""
 
 
 @dataclass(slots=True)
@@ -161,7 +173,7 @@ class Logins:
     # -- what a person asks -------------------------------------------------------------------------------------------
 
     async def login(self, name: str, config: ServerConfig, person: Person, *, patience: float = 300.0) -> Login:
-        """Log in. Of type `client_credentials` nobody is asked. `patience`: seconds that the person has.
+        """Log in. Of type `client_credentials` nobody is asked. `patience`: seconds that it may take, the person's time included.
 
         Raises:
             ConfigError: the server is none that one logs in to, or the login cannot be kept.
@@ -182,22 +194,52 @@ class Logins:
         await self._changed_here(name, config)
         return login
 
-    async def logout(self, name: str, config: ServerConfig) -> bool:
-        """Forget the login. True where nobody can use its tokens from now on, for who gave them has taken them back, or there were none.
+    async def logout(self, name: str, config: ServerConfig) -> bool | None:
+        """Forget the login. None where there was none.
+
+        True where nobody can use its tokens from now on, for who gave them has taken them back, or they had ended. That is
+        waited for `REVOKING` seconds at the most.
 
         Raises:
             ConfigError: what is kept cannot be removed.
             LoginFailed: another program is at work on it (retriable).
         """
         if config.type is TransportType.STDIO:
-            return True
-        place = key(name, config)
+            return None
+        ended = await self._forget(key(name, config), lambda _: config)
+        await self._changed_here(name, config)
+        return ended
+
+    async def others(self, servers: Mapping[str, ServerConfig]) -> Sequence[Other]:
+        """The logins that are kept and that no server of these has: of one that was removed or changed, or of another configuration.
+
+        Raises ConfigError as `Store.keys`.
+        """
+        own = {key(name, config) for name, config in servers.items()}
+        found: list[Other] = []
+        for place in await self._store.keys():
+            if place not in own:
+                login = await self._kept(place)
+                found.append(Other(place, login.server, login.url, login.authority.issuer) if login else Other(place))
+        return found
+
+    async def forget(self, other: Other, *, ssrf_whitelist: Sequence[str] = ()) -> bool | None:
+        """As `logout`, for one that no server has. `ssrf_whitelist`: what every server may reach."""
+        return await self._forget(other.key, lambda login: _alone(login, ssrf_whitelist))
+
+    async def _forget(self, place: str, entry: Callable[[Login], ServerConfig]) -> bool | None:
         async with self._store.locked(place):
             login = await self._kept(place)
-            revoked = login is None or await _revoked(login, config)
-            await self._store.remove(place)
-        await self._changed_here(name, config)
-        return revoked
+            revoked = await _revoked(login, entry(login)) if login is not None else None
+            if login is not None and (left := _left_of(login, entry(login))) is not None:
+                await self._store.save(place, left)
+                there = True
+            else:
+                there = await self._store.remove(place)
+        # One that was only begun was no login; one that cannot be read may have been any.
+        if login is None:
+            return False if there else None
+        return None if login.tokens is None and not login.ended else revoked
 
     async def _changed_here(self, name: str, config: ServerConfig) -> None:
         if (known := self._known.get(key(name, config))) is not None:
@@ -279,6 +321,15 @@ def _check(name: str, config: ServerConfig) -> None:
         raise ConfigError(f"{name} uses no login, since {why}")
 
 
+def _left_of(login: Login, config: ServerConfig) -> Login | None:
+    """What is known from then on: whose a client is that was given by hand, so that the next login shows it to nobody else."""
+    auth = config.auth
+    if auth is None or auth.issuer or login.client.asked_for or login.client.id != auth.client_id:
+        return None
+    client = replace(login.client, secret="")
+    return replace(login, tokens=None, client=client, wanted=(), ended="", ended_at=None)
+
+
 async def _revoked(login: Login, config: ServerConfig) -> bool:
     """Whether who gave the tokens has taken them back."""
     if login.tokens is None:
@@ -288,8 +339,19 @@ async def _revoked(login: Login, config: ServerConfig) -> bool:
     from toolbay.auth.web import web  # noqa: PLC0415
 
     try:
-        async with web(config) as way:
+        async with web(config, until=anyio.current_time() + REVOKING) as way:
             await revoke(way, login.authority, current(login.client, login.authority, config.auth or LoginConfig()), login.tokens)
     except (LoginFailed, BlockedAddress):
         return False
     return True
+
+
+def _alone(login: Login, ssrf_whitelist: Sequence[str]) -> ServerConfig:
+    """An entry by which a login can be taken back whose own is gone: where it was given at this machine itself, that is open."""
+    from toolbay.net.guard import consent  # noqa: PLC0415 - as in `Logins._credentials`
+    from toolbay.net.http import target  # noqa: PLC0415
+
+    here: tuple[str, ...] = ()
+    with suppress(BlockedAddress):
+        here = consent(target(login.authority.revocation_endpoint))
+    return ServerConfig(type=TransportType.HTTP, url=login.url, ssrf_whitelist=(*ssrf_whitelist, *here))
