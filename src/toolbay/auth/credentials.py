@@ -10,14 +10,14 @@ import logging
 import shlex
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
 import anyio
 
-from toolbay._aio import clock
+from toolbay._aio import bounded, clock
 from toolbay._redact import url as shown_url
 from toolbay._text import line
 from toolbay.auth.challenges import Challenge, bearer, union
@@ -36,6 +36,8 @@ PATIENCE = 5.0
 """Seconds that a request waits for the renewal of a token that still holds; then it goes with that."""
 PAUSE = 1.0
 """Seconds after a renewal that failed in which nobody tries again."""
+SAVING = 0.5
+"""Seconds at the end in which what could not be written is tried once more."""
 MOST_RENEWALS = 10
 WINDOW = 60.0
 """Seconds in which `MOST_RENEWALS` are made because tokens were refused: a server that refuses all of them gains nothing by more."""
@@ -73,8 +75,13 @@ class Credentials:
         self._renewals: deque[float] = deque(maxlen=MOST_RENEWALS)
         self._steps: list[frozenset[str]] = []
 
-    def at_work(self) -> AbstractAsyncContextManager[None]:
-        return self._errands.at_work()
+    @asynccontextmanager
+    async def at_work(self) -> AsyncGenerator[None]:
+        try:
+            async with self._errands.at_work():
+                yield
+        finally:
+            await bounded(SAVING, self._kept.save)
 
     @property
     def outdated(self) -> bool:
@@ -258,7 +265,7 @@ class Credentials:
         known = login.client if login is not None else None
         client = await client_for(way, authority, self._auth, redirect_uri="", scopes=scopes, known=known)
         tokens = await by_itself(way, authority, client, scopes, now=self._now)
-        made = Login(url=self._config.url, authority=authority, client=client, tokens=tokens, wanted=wanted)
+        made = Login(server=self._name, url=self._config.url, authority=authority, client=client, tokens=tokens, wanted=wanted)
         return made if login is None else replace(made, mark=login.mark)
 
     async def _step_up(self, refused: str, said: Challenge | None) -> bool:
