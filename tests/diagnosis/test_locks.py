@@ -212,6 +212,26 @@ async def test_an_authorization_server_that_cannot_be_asked_is_no_lost_login() -
         assert login.tokens is not None
 
 
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ('Negotiate, Bearer realm="a \\"b\\""', 'it asks for Negotiate or Bearer (realm a "b")'),
+        (f"Bearer {'a' * 60_000}", "it asks for Bearer"),
+        (f'Bearer realm="{"a " * 8_000}"', "it asks for Bearer (realm a a a a"),
+        ('Basic realm="x", charset="UTF-8", Digest realm="y"', "it asks for Basic or Digest (realm x)"),
+    ],
+)
+async def test_a_challenge_is_read_as_it_is_meant_and_in_no_time(header: str, says: str) -> None:
+    """TRA-3, SEC: attack 18: RFC 9110, 11.6.1, however long it is."""
+    async with scene() as here:
+        here.oauth.challenge = header
+        began = time.process_time()
+        finding = the_error(await here.looked_at())
+        assert says in finding.why
+        assert len(finding.text) < 4_000
+        assert time.process_time() - began < 10, "a quadratic one takes minutes"
+
+
 async def test_a_program_that_cannot_log_in_by_itself_is_told_why() -> None:
     """TRA-3: `client_credentials` with a secret that the authorization server does not take; the secret is not told."""
     async with scene() as here:

@@ -43,7 +43,7 @@ def bearer(header: str) -> Challenge | None:
 
     Of several the one that says most; None where there is none.
     """
-    found = [given for scheme, given in _challenges(header[:LONGEST]) if scheme == "bearer" or "resource_metadata" in given]
+    found = [given for scheme, given in challenges(header) if scheme.lower() == "bearer" or "resource_metadata" in given]
     if not found:
         return None
     given = max(found, key=lambda given: ("resource_metadata" in given, sum(name in given for name in _NAMES)))
@@ -65,8 +65,9 @@ def union(*groups: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(groups)))[:MOST_SCOPES]
 
 
-def _challenges(header: str) -> list[tuple[str, Mapping[str, str]]]:
-    """Schemes, and their parameters by name, both in small letters. Of a parameter that comes twice the first counts."""
+def challenges(header: str) -> list[tuple[str, Mapping[str, str]]]:
+    """Schemes, and their parameters by name in small letters, neither cleaned. Of a parameter that comes twice the first counts."""
+    header = header[:LONGEST]
     found: list[tuple[str, dict[str, str]]] = []
     at = 0
     while at < len(header):
@@ -77,7 +78,7 @@ def _challenges(header: str) -> list[tuple[str, Mapping[str, str]]]:
             found[-1][1].setdefault(parameter[1].lower(), value)
             at = parameter.end()
         elif scheme := _SCHEME.match(header, at):
-            found.append((scheme[1].lower(), {}))
+            found.append((scheme[1], {}))
             at = scheme.end()
         else:
             at += 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import shlex
+from collections import ChainMap
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from toolbay._redact import url as shown_url
 from toolbay._text import line
-from toolbay.auth.challenges import Challenge, bearer
+from toolbay.auth.challenges import Challenge, bearer, challenges
 from toolbay.auth.logins import LoginStatus
 from toolbay.auth.trust import secure
 from toolbay.config.models import ServerConfig
@@ -17,7 +18,6 @@ from toolbay.diagnosis.findings import Notes
 from toolbay.errors import Refused
 from toolbay.upstream.engine import Credentials
 
-_PARAMETER = re.compile(r'(\w+)\s*=\s*(?:"([^"]*)"|([^\s,]+))')
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 _HEADER = "`headers`, such as Authorization: Bearer ${TOKEN}"
 _CORRECT = "correct `clientId` and `clientSecret` in its `auth`; where they are right, `scopes` and `issuer`"
@@ -40,11 +40,10 @@ def tell(
     `told_at`: the path at which the server tells how to log in, where its answer does not name one.
     """
     header = answer.headers.get("www-authenticate", "")
-    asked = {key.lower(): quoted or plain for key, quoted, plain in _PARAMETER.findall(header)}
-    scheme = header.split(" ", 1)[0]
+    schemes, asked = _asked(header)
     elsewhere = f", but tells at {told_at} how to log in" if told_at else ""
-    wants = f"it asks for {scheme}" if scheme else f"it does not say what for{elsewhere}"
-    details = [f"{key} {asked[key]}" for key in ("realm", "scope", "error", "error_description") if asked.get(key)]
+    wants = f"it asks for {schemes}" if schemes else f"it does not say what for{elsewhere}"
+    details = [f"{key} {line(asked[key], 200)}" for key in ("realm", "scope", "error", "error_description") if asked.get(key)]
     why = f"HTTP {answer.status}, {wants}" + (f" ({', '.join(details)})" if details else "")
     denied = answer.status == 403 or asked.get("error") == "insufficient_scope"
     challenge = bearer(header)
@@ -66,6 +65,13 @@ def tell(
             mend += f"; or take `auth: none` away, and log in with {_command(name)}"
     what = f"{shown_url(config.url)} {'wants credentials' if answer.status == 401 else 'refuses access'}"
     notes.error(what, why, mend, [f"WWW-Authenticate: {header}"] if header else [])
+
+
+def _asked(header: str) -> tuple[str, Mapping[str, str]]:
+    """The schemes that a challenge takes, for people, and what it says of them."""
+    found = challenges(header)
+    names = dict.fromkeys(scheme for scheme, _ in found if scheme)
+    return line(" or ".join(names), 100), ChainMap(*(dict(given) for _, given in found))
 
 
 def tell_trouble(name: str, config: ServerConfig, refused: Refused, notes: Notes) -> None:
