@@ -81,6 +81,30 @@ def test_a_token_in_the_place_of_a_login_is_told_without_it(token: str) -> None:
         ({"scopes": {"a": 1}}, "`auth.scopes` that must be a list"),
         ({"callbackPort": 70000}, "`auth.callbackPort` that must be at most 65535"),
         ({"callback_port": "many"}, "`auth.callbackPort` that must be a whole number"),
+        (
+            {"callbackPort": 8765, "callbackUrl": "http://localhost:8765/callback"},
+            "`auth` that must have `callbackPort` or `callbackUrl`, not both",
+        ),
+        *(
+            ({"callbackUrl": url}, "`auth.callbackUrl` that must be an http address of this machine with a port and without query")
+            for url in (
+                "http://canary.example.com:8765/callback",
+                "https://localhost:8765/canary",
+                "http://localhost/canary",
+                "http://localhost:0/canary",
+                "http://localhost:65536/canary",
+                "http://localhost:8765/canary?x=1",
+                "http://localhost:8765/canary#x",
+                "http://localhost:8765/a/../canary",
+                "http://localhost:8765/can ary",
+                "http://canary@localhost:8765/",
+                "http://localhost.canary.com:8765/",
+                "http://0.0.0.0:8765/canary",
+                "http://127.0.0.2:8765/canary",
+                "http://[::1:8765/canary",
+                "canary://localhost:8765/",
+            )
+        ),
         *(
             ({"clientMetadataUrl": url}, "`auth.clientMetadataUrl` that must be an https address with a path")
             for url in (
@@ -184,7 +208,7 @@ def test_keys_of_a_login_that_mean_nothing_are_told() -> None:
         ({"url": None, "command": "x", "auth": "oauth"}, "auth", "has no effect, for the type is stdio"),
         ({"headers": {"authorization": "Bearer x"}, "auth": "oauth"}, "auth", "has no effect, for `headers` has Authorization too"),
         ({"auth": {"clientSecret": "canary-s3cret"}}, "auth.clientSecret", "has no effect without `clientId`"),
-        ({"auth": {"clientId": "a", "clientSecret": "{env:SECRET}"}}, "auth.clientSecret", "another client's reference"),
+        ({"auth": {"clientId": "a", "clientSecret": "{env:SECRET}", "callbackPort": 1}}, "auth.clientSecret", "another client's reference"),
     ],
 )
 def test_a_login_that_nobody_will_use_is_told(entry: Any, where: str, said: str) -> None:
@@ -193,6 +217,22 @@ def test_a_login_that_nobody_will_use_is_told(entry: Any, where: str, said: str)
     assert place == where
     assert said in text
     assert isinstance(read({"url": URL, **entry}).tools.mcp_servers["s"], ServerConfig)
+
+
+def test_addresses_of_this_machine_are_taken_to_the_letter() -> None:
+    """CFG-2: what a client was registered with is what is told."""
+    for url in ("http://localhost:3118/callback", "http://127.0.0.1:1/oauth/done", "http://[::1]:65535", "http://localhost:8765/"):
+        auth = server({"auth": {"clientId": "a", "callbackUrl": url}}).auth
+        assert auth is not None
+        assert (auth.callback_url, auth.redirect_uri) == (url, url)
+        assert not told({"auth": {"clientId": "a", "callbackUrl": url}})
+    assert LoginConfig(callback_port=8765).redirect_uri == "http://127.0.0.1:8765/callback"
+    assert not LoginConfig().redirect_uri
+
+
+def test_a_program_that_logs_in_by_itself_needs_no_port() -> None:
+    """CFG-6: no browser comes back to it."""
+    assert not told({"auth": {"type": "client_credentials", "clientId": "a", "clientSecret": "canary-s3cret", "issuer": "https://i.org"}})
 
 
 def test_that_nobody_logs_in_is_worth_no_word_anywhere() -> None:
@@ -205,7 +245,11 @@ def test_that_nobody_logs_in_is_worth_no_word_anywhere() -> None:
     ("entry", "meant", "where"),
     [
         # Claude Code
-        ({"oauth": {"clientId": "a", "callbackPort": 8080}}, {"client_id": "a", "callback_port": 8080}, ["oauth"]),
+        (
+            {"oauth": {"clientId": "a", "callbackPort": 8080}},
+            {"client_id": "a", "callback_url": "http://localhost:8080/callback"},
+            ["oauth", "oauth.callbackPort"],
+        ),
         (
             {"oauth": {"authServerMetadataUrl": "https://idp.example.com/.well-known/openid-configuration", "scopes": "a b"}},
             {"issuer": "https://idp.example.com", "scopes": ("a", "b")},
@@ -249,8 +293,14 @@ def test_that_nobody_logs_in_is_worth_no_word_anywhere() -> None:
         # mcpproxy-go
         (
             {"oauth": {"client_id": "a", "redirect_uri": "http://127.0.0.1:8123/callback", "pkce_enabled": True}},
-            {"client_id": "a", "callback_port": 8123},
+            {"client_id": "a", "callback_url": "http://127.0.0.1:8123/callback"},
             ["oauth", "oauth.pkce_enabled", "oauth.redirect_uri"],
+        ),
+        # others, whose address is not ours
+        (
+            {"oauth": {"clientId": "a", "redirectUri": "http://localhost:7777/oauth/callback", "callbackPort": None}},
+            {"client_id": "a", "callback_url": "http://localhost:7777/oauth/callback"},
+            ["oauth", "oauth.redirectUri"],
         ),
         # both at once, where one is only a switch
         ({"auth": "oauth", "oauth": {"clientId": "a"}}, {"client_id": "a"}, ["oauth"]),
@@ -265,8 +315,11 @@ def test_other_clients_logins_are_understood_and_told(entry: Any, meant: Any, wh
     """CFG-6: a copied entry works; each key that is not ours is named once, and no value is."""
     if meant is None:
         meant = {"type": "client_credentials", "client_id": "a", "client_secret": "canary-s3cret"}
-    assert server(entry).auth == LoginConfig(**meant)
-    assert sorted(told(entry)) == where
+    found = server(entry).auth
+    assert found is not None
+    assert found == LoginConfig(**meant)
+    any_port = found.type == "oauth" and found.client_id and not found.redirect_uri
+    assert sorted(told(entry)) == sorted([*where, *(["auth.clientId"] if any_port else [])])
     assert "canary" not in json.dumps(told(entry))
 
 
@@ -275,7 +328,8 @@ def test_other_clients_logins_are_understood_and_told(entry: Any, meant: Any, wh
     [
         ({"oauth": {"tokenUrl": "https://x"}}, "oauth.tokenUrl", "the authorization server says its addresses itself"),
         ({"oauth": {"authorization_url": "https://x"}}, "oauth.authorization_url", "the authorization server says its addresses itself"),
-        ({"oauth": {"redirectUri": "http://localhost:7777/oauth/callback"}}, "oauth.redirectUri", "http://127.0.0.1:PORT/callback"),
+        ({"oauth": {"redirectUri": "cursor://anysphere.cursor-retrieval/oauth"}}, "oauth.redirectUri", "http://127.0.0.1:8765/callback"),
+        ({"auth": {"clientId": "a"}}, "auth.clientId", "set the one that this client was registered with"),
         ({"oauth": {"audiences": ["a"]}}, "oauth.audiences", "there is nothing like it here"),
         ({"oauth": {"authServerMetadataUrl": "https://x/y"}}, "oauth.authServerMetadataUrl", "name it by `issuer`"),
         ({"oauth": "yes"}, "oauth", "neither an object nor true or false"),

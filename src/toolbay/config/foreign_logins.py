@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from toolbay.config import fields
+from toolbay.config import fields, logins
 from toolbay.config.models import LoginConfig
 
 _KEYS = {
@@ -20,11 +20,16 @@ _KEYS = {
     "scopes": "scopes",
     "oauthscopes": "scopes",
     "callbackport": "callbackPort",
+    "callbackurl": "callbackUrl",
+    "redirecturi": "callbackUrl",
+    "redirecturl": "callbackUrl",
     "issuer": "issuer",
 }
 """Folded: lower case, without `_` and `-`."""
 _ADDRESSES = "the authorization server says its addresses itself; where the server does not say which one that is, name it by `issuer`"
-_CALLBACK = "the browser comes back to http://127.0.0.1:PORT/callback: allow that at the authorization server, and set `callbackPort`"
+_CALLBACK = (
+    "the browser comes back to this machine: allow http://127.0.0.1:8765/callback at the authorization server, and set `callbackPort: 8765`"
+)
 _WITHOUT_EFFECT = {
     "authorizationurl": _ADDRESSES,
     "tokenurl": _ADDRESSES,
@@ -40,7 +45,6 @@ _BESIDE = ("oauthScopes", "scopes")
 _OURS = frozenset({*fields.names(LoginConfig), *LoginConfig.model_fields})
 _METADATA = re.compile(r"(https?://[^/?#]+)/\.well-known/(?:oauth-authorization-server|openid-configuration)(/[^?#]*)?")
 _METADATA_BELOW = re.compile(r"(https?://[^?#]+)/\.well-known/openid-configuration")
-_LOOPBACK = re.compile(r"http://(?:localhost|127\.0\.0\.1|\[::1\]):(\d{1,5})/callback")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 """Narrower than what a variable may be called: a token that stands in its place must not be told as the name of one."""
 
@@ -71,10 +75,19 @@ def _renamed(entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "oauth", f"The key `oauth` is read as `auth: {entry['auth']}`: better write that."
     else:
         found = dict(cast("Mapping[str, Any]", given))
-        told = list(_in_our_words(found, "oauth"))
+        told = [*_port(found), *_in_our_words(found, "oauth")]
         entry["auth"] = {"type": "oauth", **found}
         yield "oauth", "The key `oauth` is read as `auth`: better write `auth`."
         yield from told
+
+
+def _port(login: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Claude Code's port is that of `localhost`, and clients are registered with that."""
+    port = login.get("callbackPort")
+    if isinstance(port, int) and logins.is_callback(url := f"http://localhost:{port}/callback") and not login.get("callbackUrl"):
+        del login["callbackPort"]
+        login["callbackUrl"] = url
+        yield "oauth.callbackPort", f"The key `callbackPort` is read as `callbackUrl: {url}`: better write that."
 
 
 def _in_our_words(login: dict[str, Any], where: str) -> Iterator[tuple[str, str]]:
@@ -107,8 +120,8 @@ def _meant(key: str, value: Any) -> tuple[str, Any]:
         if found := _METADATA.fullmatch(value):
             return "issuer", found[1] + (found[2] or "")
         return ("issuer", below[1]) if (below := _METADATA_BELOW.fullmatch(value)) else ("", None)
-    if folded in {"redirecturi", "redirecturl", "callbackurl"} and isinstance(value, str):
-        return ("callbackPort", int(here[1])) if (here := _LOOPBACK.fullmatch(value)) else ("", None)
+    if folded in {"redirecturi", "redirecturl", "callbackurl"}:
+        return ("callbackUrl", value) if isinstance(value, str) and logins.is_callback(value) else ("", None)
     if folded in {"granttype", "flow"}:
         return ("type", value) if value == "client_credentials" else ("", None)
     return _KEYS.get(folded, ""), value

@@ -70,10 +70,14 @@ def issuer(value: str) -> str:
 
 def callback(value: str) -> str:
     """An address of this machine that a browser comes back to (RFC 8252, 7.3)."""
-    found = _CALLBACK.fullmatch(value)
-    if value and not (found and 0 < int(found[1]) < 65_536 and not {".", ".."} & set(value.split("/"))):
+    if value and not is_callback(value):
         raise ValueError("must be an http address of this machine with a port and without query, such as http://localhost:8765/callback")
     return value
+
+
+def is_callback(value: str) -> bool:
+    found = _CALLBACK.fullmatch(value)
+    return found is not None and 0 < int(found[1]) < 65_536 and not {".", ".."} & set(value.split("/"))
 
 
 def loopback(port: int) -> str:

@@ -29,6 +29,10 @@ _PLAIN_VARIABLES = re.compile(
 )
 _OTHER_REFERENCE = re.compile(r"\{env:\w+\}|\{\{.*\}\}|%[A-Z][A-Z0-9_]*%|(?:^|\s)\$[A-Z][A-Z0-9_]+$")
 _NOT_REPLACED = "The value looks like another client's reference and is taken as it is; here write ${NAME}."
+_ANY_PORT = (
+    "The key `clientId` has no `callbackPort` or `callbackUrl` beside it, so that the browser comes back to any port of this machine: "
+    "few authorization servers allow that; set the one that this client was registered with."
+)
 _NOT_YET = ("sampling", "elicitation")
 """Settings that are read, so that a file may have them already, and do nothing so far."""
 _SENT_OUT = ("env", "headers", "url", "args")
@@ -131,6 +135,8 @@ def _tell_login(server: ServerConfig, where: str, findings: Findings) -> None:
         findings.note(f"{where}.auth", "The key `auth` has no effect, for `headers` has Authorization too: remove one of them.")
     elif server.auth.client_secret and not server.auth.client_id:
         findings.note(f"{where}.auth.clientSecret", "The key `clientSecret` has no effect without `clientId`: add that, or remove this.")
+    elif server.auth.type == "oauth" and server.auth.client_id and not server.auth.redirect_uri:
+        findings.note(f"{where}.auth.clientId", _ANY_PORT)
 
 
 def _unnamed(entry: Mapping[str, Any]) -> str:
