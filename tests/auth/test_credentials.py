@@ -23,7 +23,7 @@ from servers.raw_oauth import RawOAuth
 from support.canaries import found
 from support.processes import end_tree, eventually
 from toolbay.auth import credentials as module
-from toolbay.auth import errands
+from toolbay.auth import custody, errands
 from toolbay.auth.clients import usable
 from toolbay.auth.credentials import Credentials
 from toolbay.auth.custody import EARLY
@@ -627,8 +627,10 @@ class Unwritable(Memory):
     """What is there can be read."""
 
     writable = False
+    saves = 0
 
     async def save(self, key: str, login: Login) -> None:
+        self.saves += 1
         if not self.writable:
             raise ConfigError("it cannot be written")
         await super().save(key, login)
@@ -660,6 +662,53 @@ async def test_a_store_that_cannot_be_written_costs_a_line_in_the_log(bench: Ben
     kept = await bench.kept()
     assert kept.tokens is not None
     assert kept.tokens.access == await credentials.token()
+
+
+@pytest.mark.parametrize("when", ["by and by", "at the end"])
+async def test_what_could_not_be_written_for_a_moment_is_written_later(
+    when: str, bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G4, H4: a full disk: with the program the only refresh token that counts would be gone, and with that the login."""
+    monkeypatch.setattr(custody, "AGAIN", 0.0 if when == "by and by" else 3600.0)
+    bench.store = store = Unwritable()
+    store.writable = True
+    before = await bench.logged_in()
+    store.writable = False
+    bench.oauth.expire()
+    credentials = bench.credentials()
+    async with credentials.at_work():
+        assert await bench.calls(credentials) == [True] * 100
+        assert await bench.calls(credentials) == [True] * 100
+        assert await bench.kept() == before
+        store.writable = True
+        saves = store.saves
+        assert await bench.calls(credentials) == [True] * 100
+        assert store.saves == saves + (when == "by and by")
+    assert store.saves == saves + 1
+    assert caplog.text.count("is kept in memory only") == 1
+    another = bench.credentials()
+    bench.oauth.expire()
+    async with another.at_work():
+        assert await bench.call(another)
+
+
+async def test_what_could_not_be_written_gives_way_to_what_another_program_has_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G4: a person has logged in anew meanwhile."""
+    monkeypatch.setattr(custody, "AGAIN", 0.0)
+    bench.store = store = Unwritable()
+    store.writable = True
+    await bench.logged_in()
+    store.writable = False
+    bench.oauth.expire()
+    credentials = bench.credentials()
+    async with credentials.at_work():
+        assert await bench.call(credentials)
+        store.writable = True
+        login = await bench.logged_in()
+        assert bench.oauth.guards(await credentials.token())
+    assert await bench.kept() == login
 
 
 async def test_a_lock_that_cannot_be_does_not_keep_a_login_from_being_renewed(bench: Bench, tmp_path: Path) -> None:
@@ -790,9 +839,7 @@ async def test_a_program_with_a_wrong_secret_asks_once(bench: Bench) -> None:
         assert await bench.calls(credentials) == [False] * 100
     assert len(bench.oauth.forms) == 1
     mend = credentials.mend(status=401, challenge=BEARER)
-    assert mend.startswith(
-        "the program could not log in by itself: correct `auth` of s (the authorization server http://127.0.0.1"
-    )
+    assert mend.startswith("the program could not log in by itself: correct `auth` of s (the authorization server http://127.0.0.1")
     assert "invalid_client" in mend
     bench.as_program()
     assert await bench.call(bench.credentials())
@@ -942,7 +989,11 @@ async def test_what_is_to_be_done_for_a_login_is_done_one_after_the_other(bench:
 @pytest.mark.parametrize(
     ("auth", "challenge", "mend"),
     [
-        (None, "", "it wants credentials: log in with `toolbay login 'my server'`, or set an Authorization header in `headers` of my server"),
+        (
+            None,
+            "",
+            "it wants credentials: log in with `toolbay login 'my server'`, or set an Authorization header in `headers` of my server",
+        ),
         (None, 'Basic realm="x"', "it wants credentials: set an Authorization header in `headers` of my server"),
         (None, "Bearer", "it wants a login: log in with `toolbay login 'my server'`"),
         (None, 'X resource_metadata="https://example.org/"', "it wants a login: log in with `toolbay login 'my server'`"),

@@ -1,16 +1,18 @@
 """One login as this program knows it: what it has in memory, and what other programs have written since.
 
-What was given is kept in memory before it is written anywhere, and where it cannot be written it counts as long as the program runs.
+What was given is kept in memory before it is written anywhere, and where it cannot be written it counts as long as the program runs,
+which tries again: a refresh token that counts once must not be gone with the program because a disk was full for a moment.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import anyio
 
+from toolbay._aio import clock
 from toolbay._redact import mask, trace
 from toolbay._text import line
 from toolbay.auth.records import Login, Tokens
@@ -21,6 +23,9 @@ from toolbay.errors import ConfigError, ToolbayError
 
 EARLY = 30.0
 """Seconds before its end at which a token is renewed; at half of what it had left, where that was less."""
+AGAIN = 3.0
+PATIENCE = 0.5
+"""Seconds after which what could not be written is tried again, and that it may wait for others who work on the login."""
 
 _UNREAD = object()
 _log = logging.getLogger("toolbay.auth")
@@ -56,6 +61,8 @@ class Custody:
         self._stamp: object = _UNREAD
         self._early = EARLY
         self._told = self._told_unread = False
+        self._unsaved = False
+        self._again_at = 0.0
 
     @property
     def tokens(self) -> Tokens | None:
@@ -82,7 +89,23 @@ class Custody:
         return self._store.stamp(self._key) != self._stamp
 
     async def look(self) -> None:
-        """Take what another program has written since the last look, if it has."""
+        """Take what another program has written since the last look, if it has; else write what could not be written, every few seconds."""
+        await self._look()
+        if self._unsaved and clock() >= self._again_at:
+            await self.save()
+
+    async def save(self) -> None:
+        """Write what could not be written, if it can be now, and nobody else has written since."""
+        if not self._unsaved:
+            return
+        self._again_at = clock() + AGAIN
+        with anyio.move_on_after(PATIENCE), suppress(ToolbayError):
+            async with self._store.locked(self._key):
+                await self._look()
+                if self._unsaved and self.login is not None and not self.outdated:
+                    await self._write(self.login)
+
+    async def _look(self) -> None:
         if not self.outdated:
             return
         async with self._reading:
@@ -92,7 +115,7 @@ class Custody:
             try:
                 login = await self._store.load(self._key)
             except Damaged as error:
-                self._stamp, self.damage = stamp, f"{error.path}: {error.why}"
+                self._stamp, self.damage, self._unsaved = stamp, f"{error.path}: {error.why}", False
                 _log.warning("%s", error)
                 return
             except Exception as error:  # of a store of somebody's own, such as a vault that is locked
@@ -102,7 +125,7 @@ class Custody:
             before = self._mark
             self.take(login if login is None or self._fits(login) else None)
             self.others += self._stamp is not _UNREAD and self._mark != before
-            self._stamp = stamp
+            self._stamp, self._unsaved = stamp, False
 
     def take(self, login: Login | None) -> None:
         """It counts from now on, in this program."""
@@ -115,12 +138,16 @@ class Custody:
     async def keep(self, login: Login) -> None:
         """It counts from now on, and for others."""
         self.take(login)
+        self._unsaved, self._again_at = True, clock() + AGAIN
+        await self._write(login)
+
+    async def _write(self, login: Login) -> None:
         try:
             await self._store.save(self._key, login)
         except ConfigError as error:
             self._cannot_write(error)
         else:
-            self._stamp, self._told = self._store.stamp(self._key), False
+            self._stamp, self._told, self._unsaved = self._store.stamp(self._key), False, self.login is not login
 
     @asynccontextmanager
     async def locked(self) -> AsyncGenerator[None]:
@@ -133,7 +160,7 @@ class Custody:
                 await held.enter_async_context(self._store.locked(self._key))
             except ConfigError as error:
                 self._cannot_write(error)
-            await self.look()
+            await self._look()
             yield
 
     def safe(self, text: str) -> str:
