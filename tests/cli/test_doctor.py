@@ -27,7 +27,7 @@ from support.servers import SERVERS, free_port, stdio
 WHOLE = """\
 !   good     PYTHON -IS SERVERS/raw_server.py --pollute 1 --tools echo,note
     raw 1.0, MCP 2025-11-25 by initialize
-    2 tools, 0 resources, 0 prompts; a model is given 1 of them, about 00 tokens; ready in 0.0 s
+    2 tools, 0 resources, 0 prompts; a model is given 1 of them, about 00 tokens; ready in 0.0 s, still there 0.5 s later
     spawn         0.00 s  pid 0
     first byte    0.00 s
     initialize    0.00 s  agreed on 2025-11-25
@@ -123,6 +123,7 @@ def test_as_json_for_programs(configure: Configure, tmp_path: Path) -> None:
     good, missing = told["servers"]
     assert (good["server"], good["verdict"], good["protocol"], good["era"]) == ("good", "ok", "2025-11-25", "initialize")
     assert [step["name"] for step in good["trace"]] == ["spawn", "first byte", "initialize", "tools/list"]
+    assert (good["login"], good["watched"]) == (None, 0.5)
     (finding,) = missing["findings"]
     assert finding["level"] == "error"
     assert finding["server"] == "missing"

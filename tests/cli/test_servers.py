@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
 
 from cli.conftest import Configure
 from cli.terminals import PATIENCE, started, toolbay
+from servers.raw_http import RawHttp
 from support import servers
 from support.processes import MARK, leftovers, marked
 
@@ -173,10 +176,22 @@ def test_a_test_tells_each_step(tmp_path: Path, configure: Configure) -> None:
     assert ", MCP 20" in done.stdout
     assert "✓ 2 tools, 0 resources, 0 prompts" in done.stdout
     assert "    get_current_time\n" in done.stdout
+    assert done.stdout.endswith("✓ still there 0.5 s later\n")
     assert "disabled" in done.stderr
     assert "no-such-command" not in done.stderr
     told = json.loads(toolbay("test", "time", "--json", cwd=tmp_path).stdout)
     assert (told["state"], told["tools"]) == ("ready", ["convert_time", "get_current_time"])
+
+
+@pytest.mark.anyio
+async def test_a_test_does_not_watch_what_runs_elsewhere(tmp_path: Path, configure: Configure) -> None:
+    """CLI: a server over HTTP ran before."""
+    async with RawHttp() as server:
+        configure(web=server.entry)
+        done = await anyio.to_thread.run_sync(partial(toolbay, "test", "web", cwd=tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "✓ connected in " in done.stdout
+    assert "still there" not in done.stdout
 
 
 def test_a_test_that_fails_shows_what_the_server_said(tmp_path: Path, configure: Configure) -> None:
@@ -282,7 +297,7 @@ def test_a_tab_in_yaml_is_named(tmp_path: Path) -> None:
 
 def test_a_test_sees_a_server_that_ends_as_soon_as_it_was_ready(tmp_path: Path, configure: Configure) -> None:
     """CLI, TRA-8: it connected, and does not work all the same: exit code 3, when it ended, and how."""
-    configure(brief=servers.raw("--exit-after", "0.5", "--stderr", "database is gone"))
+    configure(brief=servers.raw("--exit-after", "0.2", "--stderr", "database is gone"))
     done = toolbay("test", "brief", cwd=tmp_path)
     assert done.returncode == 3
     assert "✓ connected in" in done.stdout

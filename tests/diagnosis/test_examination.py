@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from diagnosis.patients import errors, examined, only, program, the_error
+from servers.raw_http import RawHttp
 from support.connections import raw
 from support.processes import MARK, Footprint, leftovers, marked
 from support.servers import stdio
@@ -267,13 +268,22 @@ async def test_a_launcher_that_is_told_no_package_is_no_slow_start() -> None:
 
 async def test_a_server_that_ends_soon_after_it_was_ready_does_not_count_as_fine() -> None:
     """TRA-8: it is watched for a while; when it ended, how, and its last words are told."""
-    found = await examined(short=raw("--exit-after", "0.5", "--stderr", "database is gone"), good=raw(), stay=STAY)
+    found = await examined(short=raw("--exit-after", "0.2", "--stderr", "database is gone"), good=raw(), stay=STAY)
     short, good = found.reports
+    assert (short.watched, good.watched) == (0.0, STAY)
     assert (short.verdict, good.verdict) == (Verdict.FAILED, Verdict.FINE)
     finding = the_error(short)
     assert re.fullmatch(r"it ended \d\.\d s after it was ready", finding.what)
     assert finding.why == "exit code 3"
     assert finding.shown == ("database is gone",)
+
+
+async def test_a_server_over_http_is_not_watched() -> None:
+    """TRA-8: it ran before it was looked at."""
+    async with RawHttp() as server:
+        with anyio.fail_after(60):
+            report = await only(server.entry, stay=300)
+    assert (report.ready, report.watched) == (True, 0.0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of a whole server are Linux's")

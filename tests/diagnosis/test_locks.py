@@ -27,7 +27,7 @@ from toolbay.auth.store import Files, Memory, Store, key
 from toolbay.config.models import ServerConfig
 from toolbay.diagnosis import locks
 from toolbay.diagnosis.answers import Answer
-from toolbay.diagnosis.findings import Level, Notes, Report, Verdict
+from toolbay.diagnosis.findings import Examination, Level, Notes, Report, Verdict
 from toolbay.diagnosis.reaching import approach, listen
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +75,11 @@ async def test_a_server_is_looked_at_with_the_login_that_there_is() -> None:
         login = await here.login()
         report = await here.looked_at()
         assert report.verdict is Verdict.FINE, report.findings
-        assert report.login == f"logged in at {here.oauth.issuer} for files:read, renewed by itself"
+        assert report.login is not None
+        assert locks.described(report.login) == f"logged in at {here.oauth.issuer} for files:read, renewed by itself"
+        told = Examination(reports=(report,)).as_json()["servers"][0]["login"]
+        assert (told["logged_in"], told["issuer"], list(told["scopes"])) == (True, here.oauth.issuer, ["files:read"])
+        assert told["ends_at"] > time.time()
         assert here.oauth.denied.count("") == 1  # by the login itself
         assert not any(secret in str(report) for secret in login.secrets)
 
@@ -249,7 +253,8 @@ async def test_a_program_that_cannot_log_in_by_itself_is_told_why() -> None:
         assert "canary" not in finding.text
         report = await here.looked_at(**{**auth, "clientSecret": "canary-right"})
     assert report.ready
-    assert report.login.startswith("logged in at ")
+    assert report.login is not None
+    assert report.login.logged_in
 
 
 @pytest.mark.parametrize(("auth", "said"), [("none", "or take `auth: none` away, and log in with toolbay login s"), (None, "")])

@@ -87,14 +87,17 @@ def _tell_report(terminal: Terminal, report: Report, width: int) -> None:
 def _facts(report: Report) -> Iterator[str]:
     if report.disabled:
         yield f"disabled: toolbay doctor {shlex.quote(report.server)} looks at it all the same"
-    if report.login:
-        yield one_line(report.login)
+    from toolbay.diagnosis.locks import described  # noqa: PLC0415 - as in `_doctor`
+
+    if report.login is not None and (login := described(report.login)):
+        yield one_line(login)
     if not report.ready:
         return
     offered = f", offered {', '.join(report.offered)}" if report.offered and report.offered[-1] != report.protocol else ""
     yield f"{one_line(report.title) or 'a server without a name'}, MCP {one_line(report.protocol)} by {report.era}{offered}"
+    watched = f", still there {report.watched:g} s later" if report.watched else ""
     counted = f"{plural(report.tools, 'tool')}, {plural(report.resources, 'resource')}, {plural(report.prompts, 'prompt')}"
-    yield f"{counted}; a model is given {report.given} of them, about {report.tokens:,} tokens; ready in {report.seconds:.1f} s"
+    yield f"{counted}; a model is given {report.given} of them, about {report.tokens:,} tokens; ready in {report.seconds:.1f} s{watched}"
 
 
 def _tell_findings(terminal: Terminal, findings: tuple[Finding, ...]) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from toolbay.fleet import ServerStatus
 
 _STDERR_LINES = 20
-STAY = 2.0
-"""Seconds for which a server that is ready is looked at."""
+STAY = 0.5
+"""Seconds for which a program that is ready is watched: some end as soon as they are. What is reached over HTTP runs already."""
 
 
 def register(program: typer.Typer) -> None:
@@ -38,7 +38,7 @@ def probe(
 
 async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
     from toolbay.cli.running import Opening, opened  # noqa: PLC0415
-    from toolbay.config.models import InvalidServer, RestartPolicy  # noqa: PLC0415
+    from toolbay.config.models import InvalidServer, RestartPolicy, TransportType  # noqa: PLC0415
 
     terminal = invoked.terminal
     config = invoked.config()
@@ -68,9 +68,12 @@ async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
                 for finding in quarantine:
                     hint = f"{finding.reason}; toolbay lock --check {shlex.quote(name)} shows it"
                     terminal.write(f"✗ not offered: {finding.what} ({hint})", RED)
-            lived = await _stayed(app, name)
+            watched = server.type is TransportType.STDIO
+            lived = await _stayed(app, name) if watched else None
             status = app.servers[name]
-            if lived is not None:
+            if lived is None and watched and not as_json:
+                terminal.write(f"✓ still there {STAY:g} s later", GREEN)
+            elif lived is not None:
                 told = f"it ended {lived:.1f} s after it was ready"
                 status = replace(status, error=f"{told}: {status.error}")
                 if not as_json:
@@ -81,7 +84,7 @@ async def _probe(invoked: Invocation, name: str, *, as_json: bool) -> int:
 
 
 async def _stayed(app: App, name: str) -> float | None:
-    """Look on for a while: some servers end as soon as they are ready. Seconds until it did; None where it stays."""
+    """Watch it for a while. Seconds until it ended; None where it stays."""
     import anyio  # noqa: PLC0415 - `toolbay --help` needs none
 
     from toolbay.events import ServerChanged  # noqa: PLC0415

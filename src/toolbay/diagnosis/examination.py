@@ -41,8 +41,8 @@ from toolbay.upstream.engines import load, official, with_credentials
 
 TOKEN_BYTES = 4
 """Bytes of JSON that a token stands for, about, in any model."""
-STAY = 2.0
-"""Seconds for which a server that is ready is looked at: some end as soon as they are."""
+STAY = 0.5
+"""Seconds for which a program that is ready is watched: some end as soon as they are. What is reached over HTTP runs already."""
 _ONCE = RestartPolicy(enabled=False)
 
 
@@ -55,7 +55,8 @@ class _Patient:
     notes: Notes
     reach: Reach = field(default_factory=Reach)
     status: ServerStatus | None = None
-    login: LoginStatus = field(default_factory=lambda: LoginStatus(logged_in=False))
+    login: LoginStatus | None = None
+    """None where it uses none."""
     tools: list[Tool] = field(default_factory=list[Tool])
     quarantined: list[Quarantined] = field(default_factory=list[Quarantined])
     remarks: list[Notice] = field(default_factory=list[Notice])
@@ -70,6 +71,10 @@ class _Patient:
             self.became_ready = anyio.current_time()
         elif isinstance(event, ServerChanged) and self.became_ready is not None and self.ended is None:
             self.ended = anyio.current_time()
+
+    @property
+    def runs_here(self) -> bool:
+        return self.config.type is TransportType.STDIO
 
     @property
     def lived(self) -> float | None:
@@ -100,7 +105,7 @@ async def examine(
 ) -> Examination:
     """Look at the servers of `config`: all that are not disabled, or just those in `names`, disabled or not.
 
-    Each that becomes ready is watched for `stay` seconds from then on. They are asked with the logins in `store` (default:
+    Each program that becomes ready is watched for `stay` seconds from then on. They are asked with the logins in `store` (default:
     those of this user); that renews them, as any use does.
     """
     around = os.environ if environ is None else environ
@@ -208,8 +213,8 @@ class _Ward:
                 wanted = {name: patient.config for name, patient in patients.items()}
                 await fleet.apply(wanted, lock=self._lock, wait=False)
                 await fleet.settle(None)
-                up = [patient.became_ready for patient in patients.values() if patient.became_ready is not None and patient.ended is None]
-                await anyio.sleep_until(max(up, default=-math.inf) + self._stay)
+                up = [patient.became_ready for patient in patients.values() if patient.runs_here and patient.ended is None]
+                await anyio.sleep_until(max((at for at in up if at is not None), default=-math.inf) + self._stay)
                 for name, patient in patients.items():
                     patient.status = fleet.servers[name]
                     patient.tools = [tool for tool in registry.tools.values() if tool.server == name]
@@ -224,7 +229,8 @@ class _Ward:
         if patient.ready:
             offers.tell(patient.config, status, patient.remarks, patient.quarantined, notes)
             offers.tell_weight(_tokens(patient.tools), len(patient.tools), notes)
-            locks.tell_login(patient.name, patient.login, notes)
+            if patient.login is not None:
+                locks.tell_login(patient.name, patient.login, notes)
             if start is not None:
                 evidence.tell_stray(start.diagnostics.stray(), notes, answered=True)
                 offers.tell_left_out(start.diagnostics.left_out, notes)
@@ -266,6 +272,7 @@ class _Ward:
             server=patient.name,
             type=config.type.value,
             target=self._safe(target),
+            login=patient.login and replace(patient.login, ended=self._safe(patient.login.ended)),
             findings=tuple(patient.notes.findings),
             trace=tuple(replace(step, said=self._safe(step.said)) for step in (*patient.reach.steps, *(start.steps if start else ()))),
         )
@@ -281,8 +288,8 @@ class _Ward:
             resources=status.resources,
             prompts=status.prompts,
             tokens=_tokens(patient.tools),
-            login=locks.described(patient.login),
             seconds=round(status.seconds, 3),
+            watched=self._stay if patient.ready and patient.runs_here else 0.0,
             exit_code=start.diagnostics.exit_code() if start and not patient.ready else None,
             stderr=tuple(self._safe(text) for text in status.stderr[-evidence.SHOWN :]),
         )

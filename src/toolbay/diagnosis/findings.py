@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from toolbay._text import clean, line
 from toolbay.types import Json
+
+if TYPE_CHECKING:
+    from toolbay.auth.logins import LoginStatus
 
 LINE = 300
 CLAUSE = 2_000
@@ -79,9 +83,11 @@ class Report:
     prompts: int = 0
     tokens: int = 0
     """About how many tokens the definitions of what is given take in each request to a model."""
-    login: str = ""
-    """What it was asked with that somebody once logged in for; empty where nobody did."""
+    login: LoginStatus | None = None
+    """How the login with it stands; None where it uses none."""
     seconds: float = 0.0
+    watched: float = 0.0
+    """Seconds for which it was watched once it was ready, and did not end."""
     exit_code: int | None = None
     trace: tuple[Step, ...] = ()
     findings: tuple[Finding, ...] = ()
