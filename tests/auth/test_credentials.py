@@ -902,6 +902,26 @@ async def test_a_scope_that_a_login_lacks_is_noted_for_the_next_one(bench: Bench
         assert credentials.mend(status=403, challenge=challenge) == "access was denied: ask who runs s"
 
 
+@pytest.mark.parametrize("width", [1, 200])
+async def test_a_server_that_wants_ever_more_scopes_has_few_of_them_noted(width: int, bench: Bench) -> None:
+    """H4, SEC: the record stays one that can be read, it is not written for each call, and the next page has room for what is noted."""
+    bench.store = store = Unwritable()
+    store.writable = True
+    login = await bench.logged_in("read")
+    credentials = bench.credentials()
+    async with credentials.at_work():
+        token = await credentials.token()
+        for number in range(90):
+            wanted = (f"s{number}x{i}" + "y" * 60 for i in range(width))
+            assert not await credentials.renew(token, status=403, challenge=lacks(*wanted))
+        assert await credentials.token() == token
+    kept = await bench.kept()
+    assert replace(kept, wanted=()) == login
+    assert len(kept.wanted) > 10
+    assert len(" ".join(kept.wanted)) <= 4 * 1024
+    assert store.saves <= 1 + module.MOST_NOTES
+
+
 async def test_a_program_asks_for_what_it_lacks_together_with_what_it_has(bench: Bench) -> None:
     """H4: step-up: the union, once for 100 callers, and kept for the next token."""
     bench.as_program(scopes=("read",))

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 
 from toolbay._text import line
 
 LONGEST = 16 * 1024
 """Characters of a header that are read."""
 MOST_SCOPES = 200
+LONGEST_SCOPES = 4 * 1024
+"""Scopes that are kept and asked for together, and their characters: they go into an address."""
 _NAMES = ("error", "error_description", "scope", "resource_metadata")
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"  # noqa: S105 - of grammar
 _PARAMETER = re.compile(rf'({_TOKEN})[ \t]*+=[ \t]*+(?:"((?:[^"\\]|\\.)*+)"?|([^\s,"]++))', re.DOTALL)
@@ -61,8 +63,10 @@ def scopes(text: str) -> tuple[str, ...]:
 
 
 def union(*groups: Iterable[str]) -> tuple[str, ...]:
-    """The scopes of all groups, once each, in their order; no more than anybody can have a use for."""
-    return tuple(dict.fromkeys(chain.from_iterable(groups)))[:MOST_SCOPES]
+    """The scopes of all groups, once each, in their order; no more than anybody can have a use for, and than an address may hold."""
+    found = tuple(dict.fromkeys(chain.from_iterable(groups)))[:MOST_SCOPES]
+    ends = accumulate(len(scope) + 1 for scope in found)
+    return tuple(scope for scope, end in zip(found, ends, strict=True) if end <= LONGEST_SCOPES)
 
 
 def challenges(header: str) -> list[tuple[str, Mapping[str, str]]]:

@@ -43,6 +43,8 @@ WINDOW = 60.0
 """Seconds in which `MOST_RENEWALS` are made because tokens were refused: a server that refuses all of them gains nothing by more."""
 MOST_STEPS = 3
 """How often further scopes are asked for (specification, basic/authorization: step-up is limited, and what was tried is known)."""
+MOST_NOTES = 20
+"""How often scopes are noted that a person's login lacks: a server that wants others each time has nothing written each time."""
 _FORGOTTEN = frozenset({"invalid_client", "unauthorized_client"})
 
 _log = logging.getLogger("toolbay.auth")
@@ -74,6 +76,7 @@ class Credentials:
         self._trouble: tuple[float, ToolbayError] | None = None
         self._renewals: deque[float] = deque(maxlen=MOST_RENEWALS)
         self._steps: list[frozenset[str]] = []
+        self._noted = 0
 
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[None]:
@@ -273,7 +276,7 @@ class Credentials:
         login, lacking = self._kept.login, _lacking(said, self._kept)
         if not lacking or login is None or login.tokens is None:
             return False
-        if not self._itself and set(lacking) <= set(login.wanted):
+        if not self._itself and (union(login.wanted, lacking) == login.wanted or self._noted == MOST_NOTES):
             return False
         step = frozenset((*(login.tokens.scopes or ()), *login.wanted, *lacking))
         failure = await self._errands.run((refused, step), partial(self._more, refused, step, lacking))
@@ -289,6 +292,7 @@ class Credentials:
             if login is None or self._kept.access != refused:
                 return
             if not self._itself:
+                self._noted += 1
                 await self._kept.keep(replace(login, wanted=union(login.wanted, lacking)))
             elif step not in self._steps and len(self._steps) < MOST_STEPS:
                 self._steps.append(step)
