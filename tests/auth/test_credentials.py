@@ -233,6 +233,18 @@ async def test_a_short_life_is_used_for_half_of_it(bench: Bench) -> None:
     assert 3 <= bench.oauth.refreshes <= 5
 
 
+async def test_a_token_that_is_said_to_last_for_no_time_is_not_renewed_for_each_request(bench: Bench) -> None:
+    """H4, SEC: whoever gives tokens says how long they last."""
+    bench.oauth.answer = {"expires_in": 1e-9}
+    await bench.logged_in(ends_in=-1)
+    credentials = bench.credentials()
+    async with credentials.at_work():
+        for _ in range(50):
+            assert await bench.call(credentials)
+            bench.now += 0.1
+    assert bench.oauth.refreshes <= 2
+
+
 async def test_an_authorization_server_that_does_not_rotate_is_asked_with_the_same_token(bench: Bench) -> None:
     """H4: an answer without a refresh token leaves the one that is there."""
     bench.oauth.rotates = False

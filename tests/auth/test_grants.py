@@ -95,6 +95,8 @@ async def test_a_program_gets_tokens_for_itself() -> None:
         ({"expires_in": "60"}, {"ends_at": 1_060.0}),
         ({"expires_in": " 60.5 "}, {"ends_at": 1_060.5}),
         ({"expires_in": 60.5}, {"ends_at": 1_060.5}),
+        ({"expires_in": 1e-9}, {"ends_at": 1_010.0}),
+        ({"expires_in": "0.001"}, {"ends_at": 1_010.0}),
         ({"expires_in": 0}, {"ends_at": None}),
         ({"expires_in": -5}, {"ends_at": None}),
         ({"expires_in": "soon"}, {"ends_at": None}),
@@ -260,4 +262,4 @@ async def test_a_login_that_cannot_be_taken_back_is_told() -> None:
 def test_any_life_is_read(value: object) -> None:
     """H4: nothing that an answer says raises, or lasts for ever."""
     life = grants._seconds(value)
-    assert life is None or 0 < life <= grants.LONGEST_LIFE
+    assert life is None or grants.SHORTEST_LIFE <= life <= grants.LONGEST_LIFE

@@ -16,8 +16,8 @@ from toolbay.errors import LoginFailed
 
 LONGEST_TOKEN = 32 * 1024
 """Characters; servers commonly take 8 to 16 kB of headers."""
-LONGEST_LIFE = 10 * 365 * 86_400
-"""Seconds that a token may be said to last at the most."""
+SHORTEST_LIFE, LONGEST_LIFE = 10, 10 * 365 * 86_400
+"""Seconds that a token is taken to last at the least and at the most, whatever is said: none is renewed for each request."""
 _TOKEN = re.compile(r"[!-~]+")
 """Visible ASCII: what can be told in a header (RFC 6749, appendix A.12; RFC 6750, 2.1)."""
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
@@ -160,7 +160,7 @@ def _seconds(value: object) -> float | None:
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         return None
-    return float(min(value, LONGEST_LIFE))
+    return float(max(SHORTEST_LIFE, min(value, LONGEST_LIFE)))
 
 
 def _scopes(value: object, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
