@@ -16,6 +16,8 @@ from cli.terminals import PATIENCE, started, toolbay
 from servers.raw_http import RawHttp
 from support import servers
 from support.processes import MARK, leftovers, marked
+from toolbay.config import load
+from toolbay.config.models import ServerConfig
 
 FILE = """\
 # what I use
@@ -164,6 +166,37 @@ def test_the_schema_and_the_yaml_form(tmp_path: Path, configure: Configure) -> N
     assert "mcpServers" in json.dumps(json.loads(toolbay("config", "schema", cwd=tmp_path).stdout))
     configure(time={"command": "x"})
     assert "    time:\n" in toolbay("config", "show", "--yaml", cwd=tmp_path).stdout
+
+
+def test_an_address_in_the_place_of_a_command_is_the_url(tmp_path: Path) -> None:
+    """CLI: alone, it is no program to start; what was understood is said, without a secret in it."""
+    done = toolbay("add", "board", "HTTPS://board.example/mcp?key=hush-hush-key", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "(taken as its address, as after --url: " in done.stderr
+    assert "hush-hush" not in done.stderr
+    assert "toolbay login board logs in, if it wants that" in done.stderr
+    done = toolbay("add", "sse", "--type", "sse", "http://127.0.0.1:1/sse", "--header", "X-Key: ${KEY}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (file,) = tmp_path.rglob("toolbay.yaml")
+    board, sse = load(file, environ={"KEY": "k"}).tools.mcp_servers.values()
+    assert isinstance(board, ServerConfig)
+    assert isinstance(sse, ServerConfig)
+    assert (board.type, board.url, board.command) == ("streamableHttp", "HTTPS://board.example/mcp?key=hush-hush-key", "")
+    assert (sse.type, sse.url, sse.headers) == ("sse", "http://127.0.0.1:1/sse", {"X-Key": "k"})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["http://127.0.0.1/mcp", "--env", "A=B"], "--env is for servers with a command"),
+        (["http://127.0.0.1/mcp", "--url", "http://127.0.0.1/mcp"], "not both"),
+    ],
+)
+def test_an_address_in_the_place_of_a_command_is_judged_as_one(tmp_path: Path, words: list[str], said: str) -> None:
+    """CLI: usage is exit code 2, and nothing is written."""
+    done = toolbay("add", "board", *words, cwd=tmp_path)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert not list(tmp_path.rglob("toolbay.yaml"))
 
 
 def test_a_test_tells_each_step(tmp_path: Path, configure: Configure) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from toolbay import _redact
 from toolbay._nearest import nearest
 from toolbay.cli.invocation import USAGE, CommandFailed, Invocation, invocation
 from toolbay.cli.terminal import plural
@@ -93,7 +95,8 @@ def add(  # noqa: PLR0917  (typer's form: one parameter an option)
     force: Annotated[bool, typer.Option("--force", help="Replace a server of this name.")] = False,
 ) -> None:
     invoked = invocation(context)
-    entry = _entry(_words(invoked, command or []), url, header=header or [], env=env or [])
+    words, url = _given(invoked, command or [], url, kind)
+    entry = _entry(words, url, header=header or [], env=env or [])
     if kind:
         entry["type"] = kind
     if cwd:
@@ -115,11 +118,19 @@ def add(  # noqa: PLR0917  (typer's form: one parameter an option)
     shown = shlex.quote(name)
     hint = (
         ""
-        if command or any(key.lower() == "authorization" for key in entry.get("headers", {}))
+        if words or any(key.lower() == "authorization" for key in entry.get("headers", {}))
         else f"; toolbay login {shown} logs in, if it wants that"
     )
     invoked.terminal.say(f'Added "{name}" to {path}. toolbay test {shown} tries it out{hint}.')
     _tell_missing(invoked, path, name)
+
+
+def _given(invoked: Invocation, command: list[str], url: str, kind: str) -> tuple[list[str], str]:
+    """The command and the URL; an address alone in the place of a command is the URL, and that is said."""
+    if url or len(command) != 1 or kind == "stdio" or not re.match(r"https?://", command[0], re.IGNORECASE):
+        return _words(invoked, command), url
+    invoked.terminal.say(f"(taken as its address, as after --url: {_redact.url(command[0])})")
+    return [], command[0]
 
 
 def _words(invoked: Invocation, command: list[str]) -> list[str]:
