@@ -221,12 +221,7 @@ async def test_attack_09_a_redirect_leads_nowhere_else(step: str) -> None:
     """SEC: documents are had from the origin that they speak for."""
     async with place() as at, RawHttp() as trap:
         at.oauth.steps[step] = [told(302, Location=trap.url)]
-        if step == "prm":
-            config = at.entry()
-            challenge = await asked(at.web, config)
-            assert (await discover(at.web, config, challenge)).issuer == at.server.url.removesuffix("/mcp")
-        else:
-            await refused(at)
+        await refused(at)
         assert trap.connections == 0
 
 
