@@ -90,10 +90,7 @@ class App:
         Raises:
             ToolbayError: one of the `tools` has a name that no provider takes.
         """
-        if unknown := options.keys() - AppOptions.__optional_keys__:
-            raise TypeError(
-                f"App() has no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(AppOptions.__optional_keys__))}"
-            )
+        _check_options(options)
         self.config: Config = config
         self._only = options.get("only")
         self._environ = os.environ if (environ := options.get("environ")) is None else environ
@@ -110,18 +107,13 @@ class App:
         self._journal = Journal(data / "journal", events=self.events, config_of=self._config_of)
         interceptors = (approvals, *options.get("interceptors", ()), self._journal)
         self.registry = Registry(events=self.events, interceptors=interceptors, mask=safe)
-        folder, kept = Folder(data / "listings", environ=self._environ), config.tools.artifacts
-        self.artifacts = Artifacts(
-            Path(kept.dir).expanduser() if kept.dir else data / "artifacts",
-            max_bytes=kept.max_bytes,
-            max_files=kept.max_files,
-            max_age_days=kept.max_age_days,
-        )
+        self.artifacts = _artifacts(config, data)
         self.sessions = Sessions(data / "sessions")
         self.logins = Logins(Files(data / "logins") if (own := options.get("logins")) is None else own, secrets=self._secrets)
         engine = options.get("open_engine", official)
         self._recollections: Recollections | None = None
         if engine is official:  # servers of another engine are more than their configuration tells
+            folder = Folder(data / "listings", environ=self._environ)
             self._recollections = Recollections(folder, safe=safe, offers=options.get("warm", True))
         self.fleet = Fleet(
             self.registry,
@@ -248,10 +240,7 @@ class App:
     async def login(self, server: str, person: Person, *, patience: float = 300.0) -> LoginStatus:
         """Log in to a server within `patience` seconds: `person` is led to its page. A server that waits for it is asked at once.
 
-        Raises (all are ToolbayErrors):
-            LoginFailed: as `toolbay.auth.flow.logged_in`.
-            BlockedAddress: the network policy refuses an address of the login.
-            ConfigError: it is no server that one logs in to, or the login cannot be kept.
+        Raises LoginFailed and BlockedAddress as `toolbay.auth.flow.logged_in`; ConfigError as `Logins.login`.
         """
         await self.logins.login(server, config := _usable_entry(self.config, server), person, patience=patience)
         self.fleet.authorized(server)
@@ -366,6 +355,21 @@ def _list_anew(recollections: Recollections | None, fleet: Fleet, server: str, c
     if recollections is not None:
         recollections.forget(server, config)
     fleet.relist(server)
+
+
+def _check_options(options: AppOptions) -> None:
+    if unknown := options.keys() - AppOptions.__optional_keys__:
+        raise TypeError(f"App() has no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(AppOptions.__optional_keys__))}")
+
+
+def _artifacts(config: Config, data: Path) -> Artifacts:
+    kept = config.tools.artifacts
+    return Artifacts(
+        Path(kept.dir).expanduser() if kept.dir else data / "artifacts",
+        max_bytes=kept.max_bytes,
+        max_files=kept.max_files,
+        max_age_days=kept.max_age_days,
+    )
 
 
 def _usable_entry(config: Config, server: str) -> ServerConfig:
