@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
-from cli.conftest import Configure
+from cli.conftest import Configure, Open
 from cli.terminals import toolbay
 from servers.raw_http import RawHttp
 from servers.raw_oauth import RawOAuth
@@ -23,14 +24,56 @@ async def test_a_chat_tells_who_waits_for_a_login_and_what_to_do(tmp_path: Path,
     async with RawOAuth() as oauth, RawHttp() as server:
         oauth.protect(server)
         configure(notes=server.entry, raw=raw())
-        lines = ["/servers", "make me a sandwich", "/reload"]
+        lines = ["/servers", "make me a sandwich", "/login", "/login note", "/reload"]
         work = partial(toolbay, "--model", "offline", "chat", "--wait", "all", cwd=tmp_path, given="\n".join(lines))
         done = await anyio.to_thread.run_sync(work)
     assert done.returncode == 0, done.stderr
     wants = "notes: HTTP 401, it wants a login: log in with `toolbay login notes`"
     assert f"✗ {wants}\n" in done.stderr
     assert "doctor" not in done.stderr
+    assert "error: /login needs a person at the terminal: run toolbay login notes, and this chat goes on with that." in done.stderr
+    assert 'error: There is no server "note": did you mean notes?' in done.stderr
     shown = done.stdout.splitlines()
     assert any(line.split("  ")[0] == "notes" and "needs a login" in line and wants in line for line in shown)
     assert f"Servers that are not there, whose tools might fit:\n- {wants}\n" in done.stdout
     assert shown[-2:] == ["Reloaded: tried again notes; needs a login notes.", f"✗ {wants}"]
+
+
+async def test_a_person_logs_in_from_within_a_chat(tmp_path: Path, configure: Configure, at_terminal: Open) -> None:
+    """H4, CLI: the page is shown and opened, Ctrl-C stops the waiting only, and the server is there for the same conversation."""
+    opener = tmp_path / "programs" / "xdg-open"
+    opener.parent.mkdir()
+    visit = "import os, sys, urllib.request; os.path.exists('away') or urllib.request.urlopen(sys.argv[1], timeout=60).read()"
+    opener.write_text(f"#!{sys.executable} -IS\n{visit}\n")
+    opener.chmod(opener.stat().st_mode | stat.S_IXUSR)
+    away = tmp_path / "away"
+    away.touch()
+    async with RawOAuth() as oauth, RawHttp() as server:
+        oauth.protect(server)
+        configure(notes=server.entry)
+        path = f"{opener.parent}:{Path(sys.executable).parent}"
+
+        def talk() -> int:
+            chat = at_terminal("--model", "offline", "chat", DISPLAY=":99", PATH=path)
+            chat.expect("/login notes logs in to that server here")
+            chat.prompted()
+            chat.type("/login\r")
+            chat.expect("To log in to notes, agree on this page at 127.0.0.1:")
+            chat.expect("waiting for the browser")
+            chat.type("\x03")
+            chat.expect("(stopped; the login is as it was)")
+            away.unlink()
+            chat.prompted()
+            chat.type("/login notes\r")
+            chat.expect("✓ logged in to notes at http://127.0.0.1:")
+            chat.expect("✓ notes ready in ")
+            chat.prompted()
+            chat.type("/servers\r")
+            chat.expect("ready")
+            chat.prompted()
+            chat.type("/quit\r")
+            return chat.end()
+
+        assert await anyio.to_thread.run_sync(talk) == 0
+    for kept in (tmp_path / "home" / "data" / "logins").glob("*"):
+        kept.unlink()  # here, and here alone, tokens may lie

@@ -65,7 +65,8 @@ def _input(dialogue: Dialogue) -> Input:
 
 
 def _greet(dialogue: Dialogue) -> None:
-    from toolbay.cli.terminal import BOLD, DIM, plural  # noqa: PLC0415
+    from toolbay.cli.slash import in_need  # noqa: PLC0415
+    from toolbay.cli.terminal import BOLD, DIM, one_line, plural  # noqa: PLC0415
 
     app, terminal = dialogue.app, dialogue.terminal
     ready = sum(1 for status in app.servers.values() if status.state == "ready" or (status.remembered and not status.settled))
@@ -73,6 +74,8 @@ def _greet(dialogue: Dialogue) -> None:
     terminal.say(f"toolbay: model {app.model_name}; {servers}, {plural(len(app.registry.tools), 'tool')}", BOLD)
     if terminal.interactive:
         terminal.say("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves", DIM)
+        for name in in_need(app):
+            terminal.say(f"/login {one_line(name)} logs in to that server here", DIM)
 
 
 async def _converse(dialogue: Dialogue, lines: Input) -> int:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from toolbay.cli.terminal import Terminal
     from toolbay.config.models import Config, ServerConfig
 
-_PATIENCE: Final = 300.0
+PATIENCE: Final = 300.0
+"""Seconds that a login may take, unless another number is given."""
 
 
 def register(program: typer.Typer) -> None:
@@ -36,20 +37,20 @@ def login(  # noqa: PLR0917  (typer's form: one parameter an option)
     name: Annotated[str, typer.Argument(help="The server's name.")],
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Open no browser here: show the address only.")] = False,
     scopes: Annotated[str, typer.Option("--scopes", metavar="WORDS", help='Ask for "read write" instead of what was held.')] = "",
-    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long it may take, with your part of it.")] = _PATIENCE,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long it may take, with your part of it.")] = PATIENCE,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     if not 0 < timeout < float("inf"):
         raise CommandFailed("--timeout takes seconds, more than 0.", USAGE)
     invoked = invocation(context)
-    person = _AtTerminal(invoked.terminal, opens=not no_browser, patience=timeout)
+    person = PersonAtTerminal(invoked.terminal, opens=not no_browser, patience=timeout)
     if "," in scopes:
         invoked.terminal.say("(scopes are written with spaces between them; the commas are taken for that)", DIM)
     named = scopes.replace(",", " ").split()
     invoked.finish(lambda: _login(invoked, name, person, scopes=named, patience=timeout, as_json=as_json))
 
 
-async def _login(invoked: Invocation, name: str, person: _AtTerminal, *, scopes: list[str], patience: float, as_json: bool) -> int:
+async def _login(invoked: Invocation, name: str, person: PersonAtTerminal, *, scopes: list[str], patience: float, as_json: bool) -> int:
     from toolbay.auth.flow import ungranted  # noqa: PLC0415
 
     terminal = invoked.terminal
@@ -122,7 +123,7 @@ def _asking_for(scopes: list[str], server: ServerConfig) -> ServerConfig:
     return server.model_copy(update={"auth": (server.auth or LoginConfig()).model_copy(update={"scopes": tuple(scopes)})})
 
 
-class _AtTerminal:
+class PersonAtTerminal:
     """Shows the page to the person at the terminal, in a browser if there is one, and takes the address that it ended at."""
 
     def __init__(self, terminal: Terminal, *, opens: bool, patience: float) -> None:

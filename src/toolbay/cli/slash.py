@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import anyio.to_thread
 
+from toolbay import _redact
 from toolbay._nearest import nearest
 from toolbay.cli.keeping import conversation_of
-from toolbay.cli.terminal import RED, one_line, plural
+from toolbay.cli.kept_logins import masked
+from toolbay.cli.stopping import caught
+from toolbay.cli.terminal import GREEN, RED, YELLOW, one_line, plural
 from toolbay.cli.tools import NO_SERVERS, first_line
 from toolbay.cli.views import standing, what_changed
 from toolbay.errors import ConfigError
 
 if TYPE_CHECKING:
+    from toolbay.app import App
     from toolbay.cli.dialogue import Dialogue
 
 
@@ -54,6 +61,38 @@ async def _servers(dialogue: Dialogue, _rest: str) -> None:
         return
     rows = [(name, standing(one.state, one.retry_in), str(one.tools), one.error or one.title) for name, one in servers.items()]
     dialogue.terminal.table(("server", "state", "tools", "what"), rows)
+
+
+async def _login(dialogue: Dialogue, rest: str) -> None:
+    from toolbay.cli.logging_in import PATIENCE, PersonAtTerminal  # noqa: PLC0415  (who never logs in needs no browser)
+
+    terminal = dialogue.terminal
+    name = _to_log_in_to(dialogue, rest)
+    if not terminal.interactive:
+        raise ConfigError(f"/login needs a person at the terminal: run toolbay login {shlex.quote(name)}, and this chat goes on with that.")
+    with anyio.CancelScope() as scope, caught((signal.SIGINT,), lambda _: scope.cancel()), masked(dialogue.app.logins):
+        status = await dialogue.app.login(name, PersonAtTerminal(terminal, opens=True, patience=PATIENCE), patience=PATIENCE)
+        terminal.write(f"✓ logged in to {one_line(name)} at {one_line(_redact.url(status.issuer))}", GREEN)
+    if scope.cancelled_caught:
+        terminal.say("(stopped; the login is as it was)", YELLOW)
+
+
+def _to_log_in_to(dialogue: Dialogue, name: str) -> str:
+    """The server that is named, or the only one that needs a login."""
+    servers = dialogue.app.servers
+    if name in servers:
+        return name
+    waiting = in_need(dialogue.app)
+    if name or len(waiting) != 1:
+        near = nearest(name, servers)
+        hint = f"did you mean {near}?" if near else f"write /login {waiting[0]}." if waiting else "none needs a login now."
+        raise ConfigError(f'There is no server "{one_line(name, 80)}": {hint}' if name else f"Which server? {hint[0].upper()}{hint[1:]}")
+    return waiting[0]
+
+
+def in_need(app: App) -> list[str]:
+    """The servers that need a login."""
+    return [name for name, status in app.servers.items() if status.state == "needs_auth"]
 
 
 async def _reload(dialogue: Dialogue, _rest: str) -> None:
@@ -135,6 +174,7 @@ COMMANDS: dict[str, Command] = {
     "/help": Command("", "this list", _help),
     "/tools": Command("[WORD]", "the tools of all servers", _tools),
     "/servers": Command("", "the servers and how they are", _servers),
+    "/login": Command("[SERVER]", "log in to a server that needs it, in your browser", _login),
     "/reload": Command("", "read the configuration again", _reload),
     "/new": Command("", "begin a new conversation", _new),
     "/sessions": Command("", "the conversations that were kept", _sessions),
