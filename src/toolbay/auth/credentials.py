@@ -92,18 +92,9 @@ class Credentials:
         return self._kept.outdated
 
     @property
-    def logged_in(self) -> bool:
-        """Whether there is a token, as far as was looked."""
-        return self._kept.tokens is not None
-
-    @property
-    def others(self) -> int:
-        """How often it was another login by then, or none any more, when what another program has written was looked at."""
-        return self._kept.others
-
-    async def look(self) -> None:
-        """Take what another program has written since they were last asked. Where it cannot be read they stay `outdated`."""
-        await self._kept.look()
+    def custody(self) -> Custody:
+        """The login itself, as it is known here."""
+        return self._kept
 
     async def token(self) -> str:
         kept = self._kept

@@ -88,7 +88,7 @@ class _Known:
     made_with: tuple[object, ...]
     credentials: Credentials
     others: int = 0
-    """How many other logins (`Credentials.others`) were told of."""
+    """How many other logins (`Custody.others`) were told of."""
     news: bool = False
     """Whether something was written since a server was woken for it."""
     woken: Waking = field(default_factory=Waking)
@@ -243,8 +243,8 @@ class Logins:
 
     async def _changed_here(self, name: str, config: ServerConfig) -> None:
         if (known := self._known.get(key(name, config))) is not None:
-            await known.credentials.look()
-            known.others = known.credentials.others
+            await known.credentials.custody.look()
+            known.others = known.credentials.custody.others
         self.on_other(name, config)
 
     async def standing(self, name: str, config: ServerConfig) -> LoginStatus:
@@ -297,19 +297,19 @@ class Logins:
 
     async def _look_for_one(self, wake: Callable[[str], None], known: _Known, name: str, config: ServerConfig) -> None:
         del config
-        credentials = known.credentials
-        if credentials.outdated:
-            await credentials.look()
-            known.news = not credentials.outdated
+        custody = known.credentials.custody
+        if custody.outdated:
+            await custody.look()
+            known.news = not custody.outdated
         # One that has only begun is kept as well, for the id that was asked for.
-        if known.news and credentials.logged_in and known.woken.due(anyio.current_time()):
-            known.news, known.others = False, credentials.others
+        if known.news and custody.tokens is not None and known.woken.due(anyio.current_time()):
+            known.news, known.others = False, custody.others
             wake(name)
 
     async def _look_for_another(self, known: _Known, name: str, config: ServerConfig) -> None:
-        await known.credentials.look()
-        if known.credentials.others != known.others and known.told.due(anyio.current_time()):
-            known.others = known.credentials.others
+        await known.credentials.custody.look()
+        if known.credentials.custody.others != known.others and known.told.due(anyio.current_time()):
+            known.others = known.credentials.custody.others
             self.on_other(name, config)
 
 
