@@ -379,8 +379,11 @@ async def test_a_caller_who_leaves_does_not_break_off_the_renewal(leaving: Any, 
     assert bench.oauth.refreshes == len(bench.oauth.forms) == 1
 
 
-async def test_a_block_that_ends_lets_a_renewal_come_to_its_end(bench: Bench) -> None:
-    """H4: an answer within the moment that is left is kept, though all is cancelled around it."""
+@pytest.mark.parametrize("linger", [60.0, 0.0])
+async def test_a_block_that_ends_lets_a_renewal_come_to_its_end(linger: float, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H4: an answer within the time that is left is kept, though all is cancelled around it; of a token that counts once there is more."""
+    monkeypatch.setattr(errands, "LINGER", linger)
+    monkeypatch.setattr(errands, "AT_STAKE", 60.0)
     before = await bench.logged_in()
     bench.oauth.expire()
     bench.oauth.steps["token"] = [Step(wait=True)]
@@ -403,6 +406,7 @@ async def test_a_block_that_ends_lets_a_renewal_come_to_its_end(bench: Bench) ->
 async def test_a_block_ends_in_time_though_the_authorization_server_hangs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """H4: what hangs is broken off, and the login is as it was."""
     monkeypatch.setattr(errands, "LINGER", 0.1)
+    monkeypatch.setattr(errands, "AT_STAKE", 0.2)
     before = await bench.logged_in()
     bench.oauth.expire()
     bench.oauth.steps["token"] = [Step(wait=True), Step()]
@@ -417,9 +421,32 @@ async def test_a_block_ends_in_time_though_the_authorization_server_hangs(bench:
         assert await bench.call(credentials)
 
 
+@pytest.mark.parametrize("kind", ["oauth", "client_credentials"])
+async def test_a_block_ends_in_the_time_that_is_set_for_it(kind: str, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I7: a session has some seconds for its end, and what hangs leaves some of them; what can be had again is not waited for."""
+    monkeypatch.setattr(errands, "LINGER", 60.0 if kind == "oauth" else 0.1)
+    monkeypatch.setattr(errands, "AT_STAKE", 60.0)
+    if kind == "oauth":
+        await bench.logged_in(ends_in=-1)
+    else:
+        bench.as_program()
+    bench.oauth.steps["token"] = [Step(wait=True)]
+    credentials = bench.credentials()
+    begun = anyio.current_time()
+    with anyio.CancelScope() as closing:
+        async with credentials.at_work(), anyio.create_task_group() as group:
+            group.start_soon(credentials.token)
+            await eventually(lambda: bench.oauth.forms)
+            closing.deadline = anyio.current_time() + errands.SPARE + (0.1 if kind == "oauth" else 60)
+            group.cancel_scope.cancel()
+    assert not closing.cancelled_caught
+    assert anyio.current_time() - begun < 10, "the request alone may take 15 s"
+
+
 async def test_a_caller_of_another_session_goes_on_where_one_was_broken_off(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """H4: two sessions share a login; the one whose block a renewal ran in ends."""
     monkeypatch.setattr(errands, "LINGER", 0.1)
+    monkeypatch.setattr(errands, "AT_STAKE", 0.2)
     await bench.logged_in()
     bench.oauth.expire()
     bench.oauth.steps["token"] = [Step(wait=True), Step()]

@@ -204,6 +204,7 @@ class Credentials:
             if self._kept.left <= 0:
                 await self._end(login, "its time is over, and nothing was given to renew it with")
             return  # else a server that is wrong today may take it tomorrow
+        self._errands.stake()  # a refresh token may count once
         try:
             given = await by_refresh(way, login.authority, current(login.client, login.authority, self._auth), tokens, now=self._now)
         except Denied as denied:

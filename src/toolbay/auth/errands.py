@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -12,8 +13,10 @@ import anyio.abc
 from toolbay._aio import bounded
 from toolbay.errors import ToolbayError
 
-LINGER = 2.0
-"""Seconds that work may take once the block has ended that its task belongs to."""
+LINGER, AT_STAKE = 2.0, 4.0
+"""Seconds that work may take once the block has ended that its task belongs to; and where something would be lost with it."""
+SPARE = 1.0
+"""Seconds that are left to who ends the block, of those that it has for its end."""
 
 _log = logging.getLogger("toolbay.auth")
 
@@ -26,6 +29,7 @@ class _Errand:
         self.group = group
         self.scope = anyio.CancelScope(shield=group is not None)
         self.over = anyio.Event()
+        self.at_stake = False
         self.came_to_an_end = False
         self.failure: Exception | None = None
 
@@ -39,7 +43,7 @@ class Errands:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[None]:
-        """Errands are carried to their end, though who wanted one has left, for as long as such a block runs, and `LINGER` longer."""
+        """Errands are carried to their end, though who wanted one has left, for as long as such a block runs, and somewhat longer."""
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
             self._groups.append(group)
@@ -50,10 +54,15 @@ class Errands:
             finally:
                 self._groups.remove(group)
                 if (errand := self._current) is not None and errand.group is group:
-                    await bounded(LINGER, errand.over.wait)
+                    await _lingered(errand)
                     errand.scope.cancel()
         if failure is not None:
             raise failure
+
+    def stake(self) -> None:
+        """Called by work: what it does from here on cannot be had again where it is broken off."""
+        if self._current is not None:
+            self._current.at_stake = True
 
     async def run(self, subject: object, work: Callable[[], Awaitable[object]]) -> Exception | None:
         """Come back once `work` has been done, by whomever, and say how it failed. `subject` tells which work is the same."""
@@ -83,3 +92,12 @@ class Errands:
         finally:
             self._current = None
             errand.over.set()
+
+
+async def _lingered(errand: _Errand) -> None:
+    """Its end, or that of the time it has. Who ends the block may have less time than that: to close a session takes some too."""
+    begun, ends_at = anyio.current_time(), anyio.current_effective_deadline()
+    latest = math.inf if ends_at == -math.inf else ends_at - SPARE  # where the block was cancelled no time is set any more
+    await bounded(min(begun + LINGER, latest) - anyio.current_time(), errand.over.wait)
+    if errand.at_stake:
+        await bounded(min(begun + AT_STAKE, latest) - anyio.current_time(), errand.over.wait)
