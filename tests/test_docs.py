@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import re
@@ -140,6 +141,34 @@ async def test_the_logging_in_example_leads_a_person_to_a_page(tmp_path: Path, c
     printed.append(capsys.readouterr().out)
     lines = "".join(printed).splitlines()[1:]
     assert lines == [f"board: logged in at {oauth.issuer}, renews itself: True", "board: ready, 2 tools"]
+
+
+@pytest.mark.anyio
+async def test_the_pasting_example_takes_the_address_that_the_browser_ended_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LIB, H4: what is no such address is told, and asked for again; what goes wrong is one sentence."""
+    async with RawOAuth() as oauth, RawHttp() as server:
+        oauth.protect(server)
+        file = tmp_path / "toolbay.json"
+        file.write_text(json.dumps({"tools": {"mcpServers": {"board": server.entry}}}))
+        loop, typed, printed = asyncio.get_running_loop(), ["nonsense"], [""]
+
+        def keyboard(prompt: str) -> str:
+            printed[0] += capsys.readouterr().out
+            if typed:
+                return typed.pop()
+            page = re.search(r"To use board, log in at 127\.0\.0\.1:\d+: (\S+)\n", printed[0])
+            assert page is not None, prompt
+            return f"<{asyncio.run_coroutine_threadsafe(RawOAuth.approve(page[1]), loop).result()}>"
+
+        monkeypatch.setattr("builtins.input", keyboard)
+        await example("pasting").main("board", str(file))
+        printed[0] += capsys.readouterr().out
+        assert "that is not where the browser ended" in printed[0]
+        assert printed[0].endswith(f"board: logged in at {oauth.issuer}\n")
+        await example("pasting").main("nobody", str(file))
+        assert "nobody" in capsys.readouterr().out
 
 
 def test_each_state_of_a_server_is_explained() -> None:
