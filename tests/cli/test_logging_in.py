@@ -44,7 +44,8 @@ class Scene:
         """The environment of a machine with a browser, whose person agrees to every page; `code`: how its opener ends."""
         self.programs.mkdir(exist_ok=True)
         path = self.programs / "xdg-open"
-        visit = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=60).read()"
+        note = f"open({str(self.folder / 'argv')!r}, 'w').write(' '.join(sys.argv[1:]))"
+        visit = f"import sys, urllib.request; {note}; urllib.request.urlopen(sys.argv[1], timeout=60).read()"
         path.write_text(f"#!{sys.executable} -IS\n{visit}\n" if visits else f"#!/bin/sh\nexit {code}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         return {"DISPLAY": ":99", "PATH": f"{self.programs}:{Path(sys.executable).parent}"}
@@ -102,6 +103,8 @@ async def test_a_person_logs_in_by_a_browser_and_the_server_is_open(scene: Scene
     assert "granted: read write" in done.stdout
     assert "it renews itself" in done.stdout
     assert ADDRESS.search(done.stderr)
+    told = (scene.folder / "argv").read_text()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/begin\?once=[\w-]{40,}", told), "what all at this machine can read leads there once"
     assert f"To log in to notes, agree on this page at 127.0.0.1:{scene.oauth.port}:" in done.stderr
     assert "It asks you for: read write" in done.stderr
     (login,) = scene.kept
@@ -227,6 +230,10 @@ async def test_who_says_no_and_who_does_not_come_back(scene: Scene, configure: C
     assert done.returncode == 1
     assert re.search(r'error: nobody came back from the login with "notes" at 127.0.0.1:\d+ within 3 s', done.stderr)
     assert "nobody can paste an address here" in done.stderr
+    configure(notes=scene.entry(clientId="ours"))
+    scene.oauth.know("ours")
+    done = await scene.run("login", "notes", "--timeout", "3")
+    assert "! the client id ours has no `callbackPort`" in done.stderr.partition("agree on this page")[0]
     assert "toolbay logout notes" in done.stderr
 
 

@@ -81,6 +81,9 @@ async def _tell_before(terminal: Terminal, logins: Logins, name: str, server: Se
     if server.auth is not None and server.auth.type == "client_credentials":
         terminal.say("(nobody is asked: `auth.type` is client_credentials, so the program logs in by itself)", DIM)
         return
+    if server.auth is not None and server.auth.client_id and not server.auth.redirect_uri:
+        known = f"the client id {one_line(server.auth.client_id, 80)} has no `callbackPort` or `callbackUrl` beside it"
+        terminal.warn(f"! {known}: if the page does not take the address that it leads back to, set the one that was registered", YELLOW)
     before = await logins.standing(name, server)
     if before.logged_in:
         issuer = one_line(_redact.url(before.issuer))
@@ -139,14 +142,14 @@ class PersonAtTerminal:
         return self._page.scopes if self._page is not None else ()
 
     async def go(self, page: Page) -> None:
-        from toolbay.auth.browser import opened  # noqa: PLC0415
+        from toolbay.auth.browser import fit, opened  # noqa: PLC0415
 
         self._page = page
         whose = "" if page.host == page.authority else f", for {page.authority}"
         self._terminal.warn(f"To log in to {one_line(page.server)}, agree on this page at {page.host}{whose}:\n\n  {page.url}\n")
         if page.scopes:
             self._terminal.say(f"It asks you for: {one_line(' '.join(page.scopes), 400)}")
-        shown = self._opens and await opened(page.url)
+        shown = self._opens and fit(page.url) and await opened(page.begin)
         self._terminal.say("Your browser was told to show it." if shown else "Open it in a browser.")
         if self._reads:
             where = "Where that browser is at another machine, it ends at an address that it cannot show"
