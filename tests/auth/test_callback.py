@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolbay.auth import callback as module
-from toolbay.auth.callback import HEAD_LIMIT, HOST, MOST, Callback, PortTaken, fields, listening, same
+from toolbay.auth.callback import HEAD_LIMIT, HOST, MOST, Callback, OpenedTwice, PortTaken, fields, listening, same
 from toolbay.errors import LoginFailed
 
 pytestmark = pytest.mark.anyio
@@ -71,6 +73,67 @@ async def test_the_answer_with_the_right_state_is_taken_and_the_person_sees_a_pa
     assert STATE not in answer
     for header in ("content-security-policy: default-src 'none'", "cache-control: no-store", "referrer-policy: no-referrer"):
         assert header in head.lower()
+
+
+async def test_the_page_is_opened_once() -> None:
+    """SEC: what openers are told can be read by all at this machine: the second one to come ends the login, whoever was first."""
+    async with expecting() as (callback, port):
+        begin = callback.beginning("https://as.example/go?state=canary-state").removeprefix(f"http://127.0.0.1:{port}")
+        assert status(await visit(port, begin, "HEAD")) == 405
+        assert status(await visit(port, begin[:-1])) == 404
+        first = await visit(port, begin)
+        assert status(first) == 302
+        assert "\r\nLocation: https://as.example/go?state=canary-state\r\n" in first
+        assert await nothing_came(callback)
+        second = await visit(port, begin)
+        assert status(second) == 409
+        assert "opened already" in second
+        assert "canary" not in second
+        assert status(await visit(port, RIGHT)) == 200
+        with pytest.raises(OpenedTwice, match="begin anew"):
+            await callback.came()
+
+
+async def test_who_opens_the_page_once_is_waited_for() -> None:
+    """OAuth: the usual way; without that address as well, which a person who opens the page by hand never sees."""
+    for opens in (True, False):
+        async with expecting() as (callback, port):
+            begin = callback.beginning("https://as.example/go").removeprefix(f"http://127.0.0.1:{port}")
+            if opens:
+                assert status(await visit(port, begin)) == 302
+            assert status(await visit(port, RIGHT)) == 200
+            assert (await callback.came())["code"] == CODE
+
+
+KNOCK = """
+import encodings.idna, os, socket, sys  # while this user's files can still be read
+os.setgid(65534)
+os.setuid(65534)
+stream = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+stream.sendall(f"GET {sys.argv[2]} HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n".encode())
+if sys.argv[3] == "stays":
+    print(stream.recv(100).decode())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or os.getuid() != 0, reason="takes another user's place")
+@pytest.mark.parametrize("how", ["stays", "leaves at once"])
+async def test_another_user_of_this_machine_is_turned_away(how: str) -> None:
+    """SEC: whoever read the addresses can neither open the page nor bring an answer; the person's own browser still can."""
+    async with expecting() as (callback, port):
+        begin = callback.beginning("https://as.example/go").removeprefix(f"http://127.0.0.1:{port}")
+
+        async def by_another(target: str) -> str:
+            words = [sys.executable, "-ISc", KNOCK, str(port), target, how]
+            return (await anyio.run_process(words)).stdout.decode()
+
+        for target in (begin, RIGHT):
+            said = await by_another(target)
+            assert how != "stays" or status(said) == 403
+        assert await nothing_came(callback)
+        assert status(await visit(port, begin)) == 302
+        assert status(await visit(port, RIGHT)) == 200
+        assert (await callback.came())["code"] == CODE
 
 
 async def test_the_page_of_a_refusal_says_that_nothing_was_granted() -> None:

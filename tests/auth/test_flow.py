@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import anyio
+import httpx2
 import pytest
 from anyio.abc import TaskGroup, TaskStatus
 from hypothesis import given
@@ -161,6 +162,34 @@ async def test_another_program_that_is_at_work_costs_no_yes_of_a_person(monkeypa
         assert (await here.fails("another program has been at work on the same login", person)).retriable
         assert (len(person.pages), here.oauth.codes) == (1, 0)
         group.cancel_scope.cancel()
+
+
+class Overheard(Absent):
+    """A person whose opener's address another one has used before, and who has agreed as himself."""
+
+    async def go(self, page: Page) -> None:
+        await super().go(page)
+        self.thief = await opened(page.begin)
+        self.own = await opened(page.begin)
+        await RawOAuth.visit(page.url)
+
+
+async def opened(url: str) -> tuple[int, str]:
+    """Status and Location of what a browser is shown there first."""
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        answer = await client.get(url)
+    return answer.status_code, answer.headers.get("location", "")
+
+
+async def test_a_page_that_somebody_else_has_opened_ends_the_login() -> None:
+    """SEC: it could be his account in which this person works from then on; nothing of it is used, and both are told."""
+    async with scene() as here:
+        person = Overheard()
+        await here.fails(r'no login with "notes": its page was opened twice', person)
+        assert person.thief == (302, person.pages[0].url)
+        assert person.own == (409, "")
+        assert person.pages[0].state not in person.pages[0].begin
+        assert here.oauth.codes == 0
 
 
 class Hindering(Visitor):

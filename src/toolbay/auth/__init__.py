@@ -8,6 +8,7 @@
     clients       who we are there: a client id given by hand, an address of our own, or one that is asked for
     grants        what the token endpoint is asked, and what it answers
     callback      the address on this machine that a browser comes back to
+    peers         whose program is at the other end within this machine
     browser       how a page is opened
     pages         what a person is led to, and what may be brought back by hand
     flow          a person's login, from the first question to the tokens

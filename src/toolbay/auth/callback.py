@@ -2,12 +2,16 @@
 
 Any page in any browser here can knock at it, and so can other programs: what is not the answer to the question that was
 asked is turned away, with a page that says nothing back of what was given.
+
+What a program is told to open, everybody at this machine can read. Who opened another one's login and agreed as himself would
+make this person work in his account. So the page is opened by an address here that is good once, and for this user's programs.
 """
 
 from __future__ import annotations
 
 import errno
 import hmac
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -20,6 +24,7 @@ import anyio.abc
 import h11
 from anyio.streams.stapled import MultiListener
 
+from toolbay.auth.peers import is_foreign
 from toolbay.config.logins import loopback
 from toolbay.errors import LoginFailed
 
@@ -59,13 +64,18 @@ class PortTaken(LoginFailed):
     """The port that the browser is to come back to is not free."""
 
 
+class OpenedTwice(LoginFailed):
+    """Somebody else may have the page of this login."""
+
+
 class Callback:
     """What waits at `redirect_uri`."""
 
     def __init__(self, redirect_uri: str) -> None:
         self.redirect_uri = redirect_uri
         self._path = urlsplit(redirect_uri).path or "/"
-        self._state = ""
+        self._state = self._begin = self._page = ""
+        self._openings = 0
         self._answer: dict[str, str] | None = None
         self._came = anyio.Event()
 
@@ -73,10 +83,23 @@ class Callback:
         """From now on the answer with this `state` is taken. To be called before the page is opened."""
         self._state = state
 
+    def beginning(self, page: str) -> str:
+        """An address here that leads to `page`, once: for who tells a program to open it. Opened again it ends the login."""
+        self._begin, self._page = f"/begin?once={secrets.token_urlsafe(32)}", page
+        parts = urlsplit(self.redirect_uri)
+        return f"{parts.scheme}://{parts.netloc}{self._begin}"
+
     async def came(self) -> dict[str, str]:
-        """The fields of the answer (RFC 6749, 4.1.2), once it is there; the `state` is the right one, and nothing else was judged."""
+        """The fields of the answer (RFC 6749, 4.1.2), once it is there; the `state` is the right one, and nothing else was judged.
+
+        Raises OpenedTwice.
+        """
         await self._came.wait()
-        assert self._answer is not None
+        if self._openings > 1 or self._answer is None:
+            raise OpenedTwice(
+                "its page was opened twice from this machine, so that it may be another person's by now, and nothing of it was used: "
+                "begin anew, and open the page by hand if that ends the same"
+            )
         return self._answer
 
     async def serve(self, stream: anyio.abc.SocketStream) -> None:
@@ -90,23 +113,30 @@ class Callback:
             return
         if request is None:
             return
-        status = self._judged(request)
+        status = self._judged(request, stream)
         page = "" if request.method == b"HEAD" else _page(status, refused="error" in (self._answer or {}))
         try:
-            await _answer(connection, stream, status, page)
+            await _answer(connection, stream, status, page, location=self._page if status is HTTPStatus.FOUND else "")
         finally:
-            if status is HTTPStatus.OK:
+            if status is HTTPStatus.OK or self._openings > 1:
                 self._came.set()  # not before the page is on its way: who waits for this closes everything
 
-    def _judged(self, request: h11.Request) -> HTTPStatus:
-        path, _, query = request.target.decode("ascii", "replace").partition("?")
-        if path != self._path:
+    def _judged(self, request: h11.Request, stream: anyio.abc.SocketStream) -> HTTPStatus:
+        target = request.target.decode("ascii", "replace")
+        path, _, query = target.partition("?")
+        begins = bool(self._begin) and same(target, self._begin)
+        if not begins and path != self._path:
             return HTTPStatus.NOT_FOUND
         if request.method != b"GET":
             return HTTPStatus.METHOD_NOT_ALLOWED
         found = fields(query)
-        if found is None or not self._state or not same(found.get("state", ""), self._state):
+        if not begins and (found is None or not self._state or not same(found.get("state", ""), self._state)):
             return HTTPStatus.BAD_REQUEST
+        if is_foreign(stream):
+            return HTTPStatus.FORBIDDEN
+        if begins:
+            self._openings += 1
+            return HTTPStatus.FOUND if self._openings == 1 else HTTPStatus.CONFLICT
         if self._answer is not None:
             return HTTPStatus.GONE
         self._answer = found
@@ -195,9 +225,9 @@ async def _request(connection: h11.Connection, stream: anyio.abc.SocketStream) -
     return event if isinstance(event, h11.Request) else None
 
 
-async def _answer(connection: h11.Connection, stream: anyio.abc.SocketStream, status: HTTPStatus, page: str) -> None:
+async def _answer(connection: h11.Connection, stream: anyio.abc.SocketStream, status: HTTPStatus, page: str, *, location: str = "") -> None:
     body = page.encode()
-    headers = [*_HEADERS, ("Content-Length", str(len(body)))]
+    headers = [*_HEADERS, ("Content-Length", str(len(body))), *([("Location", location)] if location else [])]
     pieces = (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage())
     await stream.send(b"".join(connection.send(piece) or b"" for piece in pieces))
     await stream.send_eof()
@@ -208,6 +238,16 @@ def _page(status: HTTPStatus, *, refused: bool = False) -> str:
         return _PAGE.format(head="Nothing was granted", text="You can close this page. Toolbay says the rest where you began.")
     if status is HTTPStatus.OK:
         return _PAGE.format(head="That was your part", text="You can close this page. Toolbay says the rest where you began.")
+    if status is HTTPStatus.FOUND:
+        return _PAGE.format(head="To the page of the login", text="Your browser goes there by itself.")
+    if status is HTTPStatus.CONFLICT:
+        return _PAGE.format(
+            head="This login was opened already",
+            text="It has ended, since that may have been somebody else. Begin it anew where you began.",
+        )
+    if status is HTTPStatus.FORBIDDEN:
+        text = "If you have begun it: open the address that is shown there, and paste there the one that your browser ends at."
+        return _PAGE.format(head="This login is another user's", text=text)
     if status is HTTPStatus.GONE:
         return _PAGE.format(head="This login has come back already", text="You can close this page.")
     return _PAGE.format(head="This is no answer that Toolbay waits for", text="Go on with the page that the newest login has opened.")

@@ -90,7 +90,8 @@ async def logged_in(
                 server=name, auth=auth, authority=authority, client=ours, redirect_uri=callback.redirect_uri, scopes=scopes
             )
             callback.expect(question.state)
-            code = question.code(await _answer(question.page, callback, person, _Time(patience, until), question.hint))
+            page = replace(question.page, begin=callback.beginning(question.page.url))
+            code = question.code(await _answer(page, callback, person, _Time(patience, until), question.hint))
             ask = partial(by_code, way, authority, ours, code, now=now)
         async with _alone(name, store, place):
             way.until = max(until, anyio.current_time() + GRACE)
@@ -363,12 +364,16 @@ async def _answer(page: Page, callback: Callback, person: Person, time: _Time, h
     answers: list[dict[str, str]] = []
     failures: list[Exception] = []
 
+    async def came() -> dict[str, str]:
+        with _of(page.server):
+            return await callback.came()
+
     async def led() -> dict[str, str]:
         await person.go(page)
         if not isinstance(person, Pasting):
-            return await callback.came()
+            return await came()
         if not (address := await person.pasted()):
-            return await callback.came()
+            return await came()
         if (found := page.brought(address)) is None:
             raise LoginFailed(f'no login with "{page.server}": {page.fault(address)}')
         return found
@@ -383,7 +388,7 @@ async def _answer(page: Page, callback: Callback, person: Person, time: _Time, h
                     failures.append(failure)
                 group.cancel_scope.cancel()
 
-            group.start_soon(first, callback.came, name="wait for the browser")
+            group.start_soon(first, came, name="wait for the browser")
             group.start_soon(first, led, name="lead a person to a page")
     if answers:
         return answers[0]

@@ -40,6 +40,8 @@ class Page:
     """What the answer must bring along."""
     scopes: tuple[str, ...] = ()
     """What is asked for; empty where that is left to the authorization server."""
+    begin: str = field(default="", repr=False)
+    """An address on this machine that leads to `url` once: for programs that open it, whose arguments everybody here can read."""
     names_itself: bool = False
     """Whether its answers must say that they come from `issuer` (RFC 9207)."""
 
