@@ -319,7 +319,9 @@ def test_other_clients_logins_are_understood_and_told(entry: Any, meant: Any, wh
     assert found is not None
     assert found == LoginConfig(**meant)
     any_port = found.type == "oauth" and found.client_id and not found.redirect_uri
-    assert sorted(told(entry)) == sorted([*where, *(["auth.clientId"] if any_port else [])])
+    nobody = found.type == "client_credentials" and not found.issuer
+    expected = [*where, *(["auth.clientId"] if any_port else []), *(["auth.clientSecret"] if nobody else [])]
+    assert sorted(told(entry)) == sorted(expected)
     assert "canary" not in json.dumps(told(entry))
 
 
@@ -330,6 +332,11 @@ def test_other_clients_logins_are_understood_and_told(entry: Any, meant: Any, wh
         ({"oauth": {"authorization_url": "https://x"}}, "oauth.authorization_url", "the authorization server says its addresses itself"),
         ({"oauth": {"redirectUri": "cursor://anysphere.cursor-retrieval/oauth"}}, "oauth.redirectUri", "http://127.0.0.1:8765/callback"),
         ({"auth": {"clientId": "a"}}, "auth.clientId", "set the one that this client was registered with"),
+        (
+            {"auth": {"type": "client_credentials", "clientId": "a", "clientSecret": "canary-s"}},
+            "auth.clientSecret",
+            "`toolbay login NAME` says which one the server names",
+        ),
         ({"oauth": {"audiences": ["a"]}}, "oauth.audiences", "there is nothing like it here"),
         ({"oauth": {"authServerMetadataUrl": "https://x/y"}}, "oauth.authServerMetadataUrl", "name it by `issuer`"),
         ({"oauth": "yes"}, "oauth", "neither an object nor true or false"),

@@ -33,6 +33,10 @@ _ANY_PORT = (
     "The key `clientId` has no `callbackPort` or `callbackUrl` beside it, so that the browser comes back to any port of this machine: "
     "few authorization servers allow that; set the one that this client was registered with."
 )
+_NO_ISSUER = (
+    "The key `clientSecret` has no `issuer` beside it, so that it is shown to nobody: set the authorization server that gave it; "
+    "`toolbay login NAME` says which one the server names."
+)
 _NOT_YET = ("sampling", "elicitation")
 """Settings that are read, so that a file may have them already, and do nothing so far."""
 _SENT_OUT = ("env", "headers", "url", "args")
@@ -137,6 +141,8 @@ def _tell_login(server: ServerConfig, where: str, findings: Findings) -> None:
         findings.note(f"{where}.auth.clientSecret", "The key `clientSecret` has no effect without `clientId`: add that, or remove this.")
     elif server.auth.type == "oauth" and server.auth.client_id and not server.auth.redirect_uri:
         findings.note(f"{where}.auth.clientId", _ANY_PORT)
+    elif server.auth.type == "client_credentials" and not server.auth.issuer:
+        findings.note(f"{where}.auth.clientSecret", _NO_ISSUER)
 
 
 def _unnamed(entry: Mapping[str, Any]) -> str:
