@@ -18,7 +18,10 @@ class Deadlines:
         self._rings = math.inf
 
     def put(self, key: int, at: float, reached: Callable[[], None]) -> None:
-        """Call `reached` at that time, in place of what `key` stood for. It must be quick and must not raise."""
+        """Call `reached` at that time, in place of what `key` stood for. It must be quick.
+
+        Of several that are due, the earlier is called first.
+        """
         self._awaited[key] = (at, reached)
         if at < self._rings:
             self._wind(at)
@@ -26,6 +29,10 @@ class Deadlines:
     def drop(self, key: int) -> None:
         """Nothing is to happen for it. The timer stays as it is: for many that are dropped it rings once in vain."""
         self._awaited.pop(key, None)
+
+    def end(self) -> None:
+        """Let go of the timer where nothing is awaited. What is awaited still comes."""
+        self._wind(self._next())
 
     def _wind(self, at: float) -> None:
         if self._timer is not None:
@@ -35,8 +42,14 @@ class Deadlines:
 
     def _ring(self) -> None:
         now = clock()
-        for key, (at, reached) in list(self._awaited.items()):
-            if at <= now:
-                self.drop(key)
-                reached()
-        self._wind(min((at for at, _ in self._awaited.values()), default=math.inf))
+        due = sorted((entry[0], key, entry) for key, entry in self._awaited.items() if entry[0] <= now)
+        try:
+            for _, key, entry in due:
+                if self._awaited.get(key) is entry:  # one before may have ended or moved it
+                    self.drop(key)
+                    entry[1]()
+        finally:
+            self._wind(self._next())  # whatever became of these, the others come
+
+    def _next(self) -> float:
+        return min((at for at, _ in self._awaited.values()), default=math.inf)

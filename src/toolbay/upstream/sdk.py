@@ -65,7 +65,9 @@ quiet()  # the SDK's modules are loaded by now
 class Session:
     """One live session over a pair of streams: the `Engine` of a connection."""
 
-    def __init__(self, opening: Opening, dispatcher: JSONRPCDispatcher[TransportContext], ledger: Ledger, line: Line) -> None:
+    def __init__(
+        self, opening: Opening, dispatcher: JSONRPCDispatcher[TransportContext], ledger: Ledger, line: Line, deadlines: Deadlines
+    ) -> None:
         self._opening = opening
         self._dispatcher = dispatcher
         self._ledger = ledger
@@ -73,7 +75,7 @@ class Session:
         self._line = line
         self._info = ServerInfo()
         self._progress: dict[int, Callable[[Progress], None]] = {}
-        self._deadlines = Deadlines()
+        self._deadlines = deadlines
         self._clock = asyncio.get_running_loop().time  # found once: each request looks at it three times
         self._roots = [{"uri": Path(root).expanduser().resolve().as_uri(), "name": Path(root).name} for root in opening.config.roots]
         self._stamps = Stamps(opening, self._capabilities())
@@ -311,15 +313,18 @@ def _check(params: Json) -> None:
 @asynccontextmanager
 async def session(opening: Opening, child: Child | None) -> AsyncGenerator[Session]:
     """A session with the server, greeted and ready. The child of a stdio server is running already and stays its owner's."""
-    ledger, line = Ledger(opening.ids), Line()
-    async with connect(opening, child, ledger, line) as (read, write):
-        dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(read, write)
-        made = Session(opening, dispatcher, ledger, line)
-        async with anyio.create_task_group() as group:
-            await group.start(dispatcher.run, made.asked, made.unheard, made.notified, name=f"{opening.name}: dispatch")
-            try:
-                await made.greet()
-                group.start_soon(made.follow_changes, name=f"{opening.name}: changes")
-                yield made
-            finally:
-                group.cancel_scope.cancel()
+    ledger, line, deadlines = Ledger(opening.ids), Line(), Deadlines()
+    try:
+        async with connect(opening, child, ledger, line) as (read, write):
+            dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(read, write)
+            made = Session(opening, dispatcher, ledger, line, deadlines)
+            async with anyio.create_task_group() as group:
+                await group.start(dispatcher.run, made.asked, made.unheard, made.notified, name=f"{opening.name}: dispatch")
+                try:
+                    await made.greet()
+                    group.start_soon(made.follow_changes, name=f"{opening.name}: changes")
+                    yield made
+                finally:
+                    group.cancel_scope.cancel()
+    finally:
+        deadlines.end()
