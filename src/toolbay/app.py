@@ -125,7 +125,7 @@ class App:
             recollections=self._recollections,
         )
         self.fleet.safe_of = self.logins.safe_of
-        self.logins.on_other = partial(_list_anew, self._recollections, self.fleet)
+        self.logins.on_other = partial(_begin_anew, self._recollections, self.fleet)
         self.bus: Bus = options.get("bus") or LocalBus()
         self._reloads = Reloads(read=self._read, apply=self._apply, events=self.events, secrets=self._secrets)
         self._entered_in: int | None = None
@@ -350,11 +350,11 @@ def _in_one_task(entered_in: int | None) -> Generator[None]:
         ) from misuse
 
 
-def _list_anew(recollections: Recollections | None, fleet: Fleet, server: str, config: ServerConfig) -> None:
+def _begin_anew(recollections: Recollections | None, fleet: Fleet, server: str, config: ServerConfig) -> None:
     """What a server listed was for who was logged in before."""
     if recollections is not None:
         recollections.forget(server, config)
-    fleet.relist(server)
+    fleet.anew(server)
 
 
 def _check_options(options: AppOptions) -> None:

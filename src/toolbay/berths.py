@@ -130,16 +130,28 @@ class Berths:
         every = [*self._coming.items(), *self.serving.items()]
         return {name: connection.config for name, connection in every if connection.state is State.READY}
 
-    def relist(self, name: str) -> None:
-        """It may be told other things from now on, or nothing: a server that is up is asked for its lists."""
-        for connection in self._all_of(name):
-            if connection.state is State.READY:
-                connection.start(Happening.AUTHORIZED)
+    def anew(self, name: str) -> None:
+        """Somebody else is logged in from now on, or nobody: a server that is up gets another session, of which nothing is known yet.
+
+        Calls under way may finish on the old one, which belongs to who was logged in before; whoever calls now waits for the new one.
+        """
+        old = self.serving.get(name)
+        if old is None or old.state is not State.READY:
+            return
+        if (given_up := self._coming.pop(name, None)) is not None:
+            given_up.retire()
+            given_up.stop()
+        old.retire()
+        self._let_finish(old, f"another login with {name} came")
+        self._open(name, old.config)
+        self._on_change(name)
 
     def authorized(self, name: str) -> None:
-        """There is another login for this server: it is asked again at once, if it is down, and for its lists, if it is up."""
+        """There is another login for this server: it is asked again at once, if it is down, and in another session, if it is up."""
         for connection in self._all_of(name):
-            connection.start(Happening.AUTHORIZED if connection.state in (State.NEEDS_AUTH, State.READY) else Happening.START)
+            if connection.state is not State.READY:
+                connection.start(Happening.AUTHORIZED if connection.state is State.NEEDS_AUTH else Happening.START)
+        self.anew(name)
 
     def _newest(self, name: str) -> Connection:
         return self._coming.get(name) or self.serving[name]
@@ -165,10 +177,13 @@ class Berths:
             return self._leave(name, why)
         del self.serving[name]
         serving.on_listing = lambda: None
-        self._finishing.add(serving)
-        assert self._group is not None
-        self._group.start_soon(self._finish, serving, why, name=f"last calls of {name}")
+        self._let_finish(serving, why)
         return self._leave(name, why)
+
+    def _let_finish(self, connection: Connection, why: str) -> None:
+        self._finishing.add(connection)
+        assert self._group is not None
+        self._group.start_soon(self._finish, connection, why, name=f"last calls of {connection.name}")
 
     async def _finish(self, connection: Connection, why: str) -> None:
         """Close a connection once its calls have ended, which may take so long only, or once its server has gone away."""

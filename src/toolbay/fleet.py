@@ -100,7 +100,7 @@ class Fleet:
         self._recalled = Recalled()
         self._berths = Berths(self._made, on_change=self._publish)
         self.listed, self.authorized, self.unauthorized = self._berths.listed, self._berths.authorized, self._berths.unauthorized
-        self.up, self.relist = self._berths.up, self._berths.relist
+        self.up, self.anew = self._berths.up, self._berths.anew
         self._invalid: dict[str, InvalidServer] = {}
         self._assembly = Assembly(artifacts)
         self._quarantine = Quarantine()
@@ -163,7 +163,7 @@ class Fleet:
         if server in self._invalid:
             return self._invalid[server].reason
         standing = self._berths.serving[server].standing
-        if standing.state is State.CONNECTING:
+        if standing.state in (State.IDLE, State.CONNECTING):
             return f"{server} is still being started"
         refusal = standing.refusal(server, anyio.current_time())
         return None if standing.state is State.READY or refusal is None else str(refusal)

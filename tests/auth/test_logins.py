@@ -29,6 +29,7 @@ from toolbay.auth.store import Files, Memory, key
 from toolbay.config.models import LoginConfig, ServerConfig
 from toolbay.errors import ConfigError, LoginFailed
 from toolbay.events import Event, ServerChanged
+from toolbay.types import ToolResult
 
 pytestmark = pytest.mark.anyio
 
@@ -148,15 +149,32 @@ async def test_a_login_that_another_program_makes_wakes_the_server(tmp_path: Pat
         assert not (await made.note()).is_error
 
 
-async def test_after_another_login_in_another_program_a_server_that_is_up_is_asked_for_its_lists(tmp_path: Path) -> None:
-    """L2, LIF-6: it may be another account by then; its session, and what runs on it, goes on."""
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+async def test_who_logs_in_gets_a_session_of_his_own(where: str, tmp_path: Path) -> None:
+    """SEC: attack 26; L2: it may be another account: what runs on the old session may finish there, nothing new goes to it."""
     async with protected() as (_, server), bay(tmp_path, server) as made:
         await made.app.login("s", Agreeing())
         await made.app.ready("s")
+        server.steps["slow"] = [Step(wait=True, effect=True)]
         server.steps["further"] = [Step()]
-        await Logins(made.store).login("s", made.config, Agreeing())
-        await eventually(lambda: "mcp_s_further" in made.app.registry.tools, "the tool")
-        assert (server.sessions, made.states[-1]) == (1, "ready")
+        results: list[ToolResult] = []
+        async with anyio.create_task_group() as group:
+
+            async def slow() -> None:
+                results.append(await made.app.call("mcp_s_note", {"text": "before"}))
+
+            server.steps["note"] = [Step(wait=True, effect=True), Step(effect=True)]
+            group.start_soon(slow)
+            await eventually(lambda: server.effects["note"], "the call under way")
+            await (made.app.login("s", Agreeing()) if where == "here" else Logins(made.store).login("s", made.config, Agreeing()))
+            await eventually(lambda: "mcp_s_further" in made.app.registry.tools, "what is listed to who is logged in now")
+            assert server.sessions == 2
+            assert not (await made.note()).is_error
+            session = server.headers[-1]["mcp-session-id"]
+            assert session == "session-2"
+            server.gate.set()
+        assert (results[0].is_error, results[0].text, server.effects["note"]) == (False, "before", 2)
+        await eventually(lambda: "session-1" not in server.valid, "the end of the old session")
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
@@ -280,23 +298,12 @@ async def test_a_logout_takes_the_login_back_and_forgets_it(tmp_path: Path) -> N
         assert oauth.revocations[0] == tokens["refresh"]
         assert not oauth.guards(tokens["access"])
         assert not file.exists()
-        result = await made.note()
-        assert "log in with `toolbay login s`" in result.text
+        assert "s is still being started" in (await made.note()).text
         await made.reaches("needs_auth")
+        assert "log in with `toolbay login s`" in (await made.note()).text
         assert await made.app.logins.standing("s", made.config) == LoginStatus(logged_in=False)
         assert await made.app.logout("s") is None, "there is nothing that could be taken back"
         assert await made.app.login_status("s") == LoginStatus(logged_in=False)
-
-
-async def test_after_another_login_a_server_that_is_up_is_asked_for_its_lists(tmp_path: Path) -> None:
-    """L2: it may list more to who may do more; its session, and what runs on it, goes on."""
-    async with protected() as (_, server), bay(tmp_path, server) as made:
-        await made.app.login("s", Agreeing())
-        await made.app.ready("s")
-        server.steps["further"] = [Step()]
-        await made.app.login("s", Agreeing())
-        await eventually(lambda: "mcp_s_further" in made.app.registry.tools, "the tool")
-        assert (server.sessions, made.states[-1]) == (1, "ready")
 
 
 async def test_what_a_server_lists_to_one_person_is_not_remembered_for_another(tmp_path: Path) -> None:
