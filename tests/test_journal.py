@@ -151,6 +151,21 @@ async def test_a_program_can_tell_a_call_by_its_arguments(arguments: Json) -> No
             assert records(Path(folder))[0]["arguments"] == hashlib.sha256(written).hexdigest()
 
 
+@pytest.mark.parametrize("arguments", [{1: "a"}, {None: "a", "b": "c"}, {"a": {"b", "c"}}])
+async def test_arguments_that_are_no_json_do_not_end_the_journal(arguments: Any, tmp_path: Path) -> None:
+    """CAL-3: nobody has looked at the arguments that a program passes; such a call is noted, and so are those that follow."""
+
+    async def send(invocation: Invocation) -> ToolResult:
+        assert invocation.context.on_sent is not None
+        invocation.context.on_sent()
+        return ToolResult(text="ok")
+
+    async with Journal(tmp_path, events=Events()) as journal:
+        await journal(Invocation(tool=make(), arguments=arguments, context=CallContext(call_id="c")), send)
+        await calling(journal, make(), text="next")
+        assert [record["call"] for record in records(tmp_path) if "call" in record] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [(ConnectionLost("x", sent=True), "unknown"), (ToolbayError("x"), "not_executed"), (KeyboardInterrupt(), "unknown")],

@@ -58,7 +58,10 @@ class UnfinishedCall:
     at: float
     call_id: str = ""
     arguments_sha256: str = ""
-    """Of the arguments as JSON with sorted keys and without spaces: a program that has them can tell which call it was."""
+    """Of the arguments as JSON with sorted keys and without spaces: a program that has them can tell which call it was.
+
+    Empty where they cannot be written so.
+    """
 
     @property
     def when(self) -> str:
@@ -184,7 +187,10 @@ class Journal:
         try:
             self._count += 1
             tool, call_id = invocation.tool, invocation.context.call_id[:100]
-            digest = hashlib.sha256(_canonical(invocation.arguments).encode()).hexdigest()
+            try:
+                digest = hashlib.sha256(_canonical(invocation.arguments).encode()).hexdigest()
+            except (TypeError, ValueError, RecursionError):
+                digest = ""  # they are a program's, who can pass anything; the call is noted all the same
             record = self._open[self._count] = (
                 f'{{"call":{self._count},"server":{_quoted(tool.server)},"tool":{_quoted(tool.name)},"id":{_quoted(call_id)},'
                 f'"arguments":"{digest}","at":{time.time():.3f}}}\n'
