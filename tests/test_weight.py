@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolbay._weight import HEAVY, aside, heavy, plain, weigh
+from toolbay._weight import HEAVY, NODE, aside, heavy, plain, weigh
 
 pytestmark = pytest.mark.anyio
 
@@ -32,6 +32,19 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | 
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text("ab\ud800") | st.integers(), inner) | st.tuples(inner)
 )
+
+
+@given(VALUES)
+def test_no_value_has_more_parts_than_its_weight_has_nodes(value: Any) -> None:
+    """SEC-29: so that nobody needs to count them."""
+    assert _parts(value) <= weigh(value, HEAVY) // NODE
+
+
+def _parts(value: Any) -> int:
+    """The values in it, and their names."""
+    if isinstance(value, dict):
+        return 1 + len(value) + sum(map(_parts, value.values()))
+    return 1 + (sum(map(_parts, value)) if isinstance(value, list | tuple) else 0)
 
 
 @given(VALUES)

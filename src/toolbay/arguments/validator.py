@@ -27,9 +27,7 @@ _QUICK = 200
 """Steps of judging a value that may be done at once, by whoever has other things to do: looking and mending take some rounds of them."""
 
 _LIGHT = NODE * _schemas.MAX_NESTING
-"""Weight of a value that cannot nest too deeply: every level weighs at least one `NODE`."""
-_ESCAPE = 6
-"""Bytes that a character of ASCII has in JSON at the most."""
+"""Weight of a value that can neither nest too deeply, for every level weighs at least one `NODE`, nor be too large as JSON."""
 _TOO_LARGE = f"arguments: are more than {_schemas.MAX_BYTES:,} bytes, and no more can be sent; send less at a time."
 _ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 
@@ -114,25 +112,27 @@ class Validator:
     def refusal(self, value: Any) -> str | None:
         """Why `value` cannot be judged at all, as a sentence; None where it can."""
         weight = weigh(value, _LIGHT)
-        if weight > _LIGHT:
+        light = weight <= _LIGHT
+        if not light:
             if _schemas.nests_deeper(value):
                 return f"arguments: nest deeper than {_schemas.MAX_NESTING} levels; send a flatter value."
             if heavy(value, 30 * _schemas.MAX_BYTES):
                 return _TOO_LARGE
-        if weight <= _LIGHT and plain(value):
-            size = _ESCAPE * weight  # at most: writing it out would cost more than all the rest
-        else:
+        parts = weight // NODE  # at most, where it was weighed to its end
+        if not (light and plain(value)):  # writing it out would cost more than all the rest
             try:
                 size = len(_ENCODER.encode(value).encode())
             except UnicodeEncodeError:
                 return "arguments: hold half of a character (a lone surrogate); send text that is whole."
             except (TypeError, ValueError):
                 return "arguments: hold something that is no JSON, such as NaN; send plain JSON."
-        if size > _schemas.MAX_BYTES:
-            return _TOO_LARGE
+            if size > _schemas.MAX_BYTES:
+                return _TOO_LARGE
+            if not light:
+                parts = size // 2 + 1
         most = _schemas.MAX_STEPS if self.weight.recursive else _schemas.MAX_PLAIN_STEPS
-        # A value of at most so many bytes has at most half as many parts, each of which meets at most all schemas.
-        if (self.weight.recursive or size * self.weight.schemas > 2 * most) and self.steps(value, most) > most:
+        # Each part of it meets at most all schemas.
+        if (self.weight.recursive or parts * self.weight.schemas > most) and self.steps(value, most) > most:
             return "arguments: take too long to check against this tool's schema; send a smaller or flatter value."
         return None
 
