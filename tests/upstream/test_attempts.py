@@ -41,8 +41,9 @@ class Script:
     async def left(self, _engine: Engine) -> None:
         await anyio.sleep(self.wait)
 
-    async def run(self, budget: Budget, repeat: Repeat = Repeat.ALL) -> Json:
-        return await at_most_once(self.ready, self.send, self.left, budget=budget, began=anyio.current_time(), repeat=repeat)
+    async def run(self, budget: Budget, repeat: Repeat = Repeat.ALL, *, ago: float = 0.0) -> Json:
+        """`ago`: how long its turn has taken."""
+        return await at_most_once(self.ready, self.send, self.left, budget=budget, began=anyio.current_time() - ago, repeat=repeat)
 
 
 async def test_all_attempts_and_waits_share_one_deadline() -> None:
@@ -55,6 +56,17 @@ async def test_all_attempts_and_waits_share_one_deadline() -> None:
     assert first.first <= 30 - 0.1
     assert second.first <= 30 - 0.3
     assert second.ceiling <= 60 - 0.3
+
+
+async def test_the_time_until_its_turn_came_is_the_requests_own() -> None:
+    """CAL-1: both where it waits for its server, and where the server has it."""
+    script = Script({"ok": True})
+    now = anyio.current_time()
+    assert await script.run(Budget(timeout=3_000, ceiling=6_000), ago=2_000) == {"ok": True}
+    assert script.deadlines[0] < now + 1_100
+    (given,) = script.given
+    assert given.first <= 1_000
+    assert given.ceiling <= 4_000
 
 
 async def test_nothing_is_sent_again_after_the_deadline() -> None:

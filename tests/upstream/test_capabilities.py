@@ -141,6 +141,27 @@ async def test_what_is_repeated_is_said_by_the_user_or_by_a_trusted_server(
     assert effects.read_text().split() == [tool] * (2 if repeated else 1)
 
 
+async def test_a_change_of_the_terms_holds_for_the_next_call_of_the_same_tool(tmp_path: Path) -> None:
+    """CFG-3, LIF-4: `toolTimeouts` and `retry` may change while the server is connected, and its tools were called before."""
+    died, effects = tmp_path / "died", tmp_path / "effects"
+    terms = {"tool_timeouts": {"slow": 0.1}, "retry": "never"}
+    async with made(raw("--effects", effects, "--die-on", "note", "--die-once", died), tmp_path, **terms) as (server, link):
+
+        def change(**terms: Any) -> None:
+            link.connection.config = link.connection.config.model_copy(update=terms)
+
+        with pytest.raises(CallTimeout):
+            await server.call("slow", {"steps": 1, "seconds": 2})
+        change(tool_timeouts={"slow": 30.0})
+        assert (await server.call("slow", {"steps": 1, "seconds": 0.3})).text == "1 steps"
+        with pytest.raises(ConnectionLost):
+            await server.call("note")
+        died.unlink()
+        change(retry="always")
+        assert (await server.call("note", {"text": "twice"})).text == "twice"
+    assert effects.read_text().split().count("note") == 3
+
+
 async def test_a_call_carries_one_idempotency_key_for_all_its_attempts_and_each_attempt_an_id_of_its_own(tmp_path: Path) -> None:
     """CAL-3: the key of a call is in `_meta`, the same in a repetition, another in another call; nothing else carries one."""
     seen = tmp_path / "seen"

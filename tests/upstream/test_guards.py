@@ -294,6 +294,20 @@ async def test_whoever_waits_for_an_inbox_to_be_emptied_is_woken_at_its_end() ->
             await inbox.receive()
 
 
+async def test_an_inbox_has_one_taker() -> None:
+    """I3: of two that wait one would never be woken, which is said at once; who has left is none."""
+    inbox = boxes.Inbox()
+    for _ in range(2):
+        with anyio.move_on_after(0):
+            await inbox.receive()
+    async with anyio.create_task_group() as group:
+        group.start_soon(inbox.receive)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(AssertionError, match="one takes them"):
+            await inbox.receive()
+        await inbox.put(RuntimeError("the only one"))
+
+
 CLOSES_ITS_INPUT = """
 import json, os, sys, time
 def reply(message, result):

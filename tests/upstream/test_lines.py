@@ -23,6 +23,7 @@ def fed(chunks: list[bytes], limit: int = DEFAULT_LIMIT) -> list[bytes]:
 @given(pieces, st.lists(st.integers(0, 100), max_size=10))
 @example([b"a\r", b"\nb\n"], [2])
 @example([b"\n\n", b"a"], [])
+@example([b"a\r\n"], [])
 def test_any_chunking_gives_the_same_lines(parts: list[bytes], cuts: list[int]) -> None:
     """TRA-7: how the pipe cuts a stream is of no account; only `\\n` ends a line, blank ones are left out."""
     stream = b"".join(parts)
@@ -43,6 +44,13 @@ def test_a_line_over_the_limit_raises_and_one_at_the_limit_does_not(chunk: int) 
     with pytest.raises(LineTooLong):
         for start in range(0, 6_000, chunk):
             lines.feed((b"x" * 6_000)[start : start + chunk])
+
+
+def test_a_whole_line_that_is_read_in_one_piece_has_the_same_limit() -> None:
+    """TRA-7: with its end, as most lines come."""
+    assert fed([b"x" * 5_000 + b"\n"], limit=5_000) == [b"x" * 5_000]
+    with pytest.raises(LineTooLong):
+        fed([b"x" * 5_001 + b"\n"], limit=5_000)
 
 
 def test_a_long_stream_of_short_lines_meets_no_limit() -> None:

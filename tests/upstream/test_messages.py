@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
@@ -65,6 +65,7 @@ near = st.builds(
 
 
 @given(near | values)
+@example({"jsonrpc": "2.0", "id": 1, "result": {}, "error": {"code": 1, "message": "m"}})
 def test_a_short_look_at_an_answer_finds_what_a_look_at_all_kinds_finds(value: Any) -> None:
     """SCH-3: whatever else a server puts into it."""
     try:

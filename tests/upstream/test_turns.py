@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.connections import linked, raw
+from support import servers
+from support.connections import BOUND, linked, raw
 from support.processes import eventually
 from toolbay.errors import CallTimeout, Crowded
-from toolbay.types import Outcome, outcome_of
+from toolbay.types import Json, Outcome, outcome_of
+from toolbay.upstream.engine import Budget, Engine, Opening
+from toolbay.upstream.memory import MemoryServer
 from toolbay.upstream.turns import Turns
 
 pytestmark = pytest.mark.anyio
 
 
 async def hold(turns: Turns, end: anyio.Event, taken: list[int], number: int, *, at_once: int = 1, in_line: int = 100) -> None:
-    await turns.take(at_once, in_line, anyio.current_time() + 60)
+    await turns.take(at_once=at_once, in_line=in_line, deadline=anyio.current_time() + 60)
     try:
         taken.append(number)
         await end.wait()
@@ -90,7 +96,7 @@ async def test_a_turn_that_does_not_come_in_time_is_a_timeout_of_what_was_not_se
         group.start_soon(hold, turns, end, [], 0)
         await anyio.wait_all_tasks_blocked()
         with pytest.raises(CallTimeout, match="files was busy with 1 other calls") as caught:
-            await turns.take(1, 5, anyio.current_time() + 0.05)
+            await turns.take(at_once=1, in_line=5, deadline=anyio.current_time() + 0.05)
         assert outcome_of(caught.value) is Outcome.NOT_EXECUTED
         assert turns.waiting == 0
         end.set()
@@ -142,6 +148,50 @@ async def test_never_more_than_the_cap_and_never_idle_with_a_line(steps: list[st
             assert not turns.waiting or turns.under_way == at_once
         group.cancel_scope.cancel()
     assert (turns.under_way, turns.waiting) == (0, 0)
+
+
+class Noting:
+    """An engine that keeps how much time each call to it was given."""
+
+    def __init__(self, engine: Engine, given: list[Budget]) -> None:
+        self._engine = engine
+        self._given = given
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def request(self, method: str, params: Json, *, budget: Budget, **more: Any) -> Json:
+        if method == "tools/call":
+            self._given.append(budget)
+        return await self._engine.request(method, params, budget=budget, **more)
+
+
+async def test_the_time_in_line_is_a_part_of_what_a_call_may_take() -> None:
+    """CAL-1: a server that is busy and then silent holds nobody longer than one that is only silent."""
+    server, end, given = MemoryServer(), anyio.Event(), list[Budget]()
+
+    async def hold(_arguments: Json) -> str:
+        await end.wait()
+        return "held"
+
+    @asynccontextmanager
+    async def noting(opening: Opening) -> AsyncGenerator[Engine]:
+        async with server.open(opening) as engine:
+            yield cast("Engine", Noting(engine, given))
+
+    server.add_tool("hold", hold)
+    async with linked(servers.stdio("in-memory"), open_engine=noting, max_concurrent=1) as link, anyio.create_task_group() as group:
+        group.start_soon(link.outcome, "hold")
+        await eventually(lambda: given, "the first call")
+        group.start_soon(link.outcome, "hold")
+        await eventually(lambda: link.connection.turns.waiting, "the second call in line")
+        began = anyio.current_time()
+        await anyio.sleep(0.05)
+        waited = anyio.current_time() - began
+        end.set()
+        await eventually(lambda: len(given) == 2, "the second call")
+        assert given[1].first <= BOUND - waited
+        assert given[1].ceiling <= 60 - waited
 
 
 async def test_a_server_is_never_given_more_calls_at_once_than_it_may_have(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ class Inbox:
             if self._over:
                 raise anyio.EndOfStream
             self._taken.set()
+            assert self._waits is None or self._waits.done(), "one takes them: of two that wait, one would never be woken"
             self._waits = asyncio.get_running_loop().create_future()
             await self._waits
         return self._messages.popleft()

@@ -40,7 +40,7 @@ from toolbay.upstream.engine import Budget
 from toolbay.upstream.hygiene import hygienic
 from toolbay.upstream.listing import Listing
 from toolbay.upstream.naming import Key, wrapped
-from toolbay.upstream.repeats import Terms, terms_of
+from toolbay.upstream.repeats import Terms, budget_of, terms_of
 from toolbay.upstream.schema import UntranslatableSchema, normalise
 
 _log = logging.getLogger(__name__)
@@ -339,8 +339,7 @@ async def get_prompt(
 
 
 def _reading(connection: Connection) -> Budget:
-    config = connection.config
-    return Budget(timeout=config.tool_timeout, ceiling=max(config.max_timeout, config.tool_timeout))
+    return budget_of(connection.config, connection.config.tool_timeout)
 
 
 def _told(error: CallError | ConnectionLost | ConnectionFailed, what: str, connection: Connection) -> Exception:

@@ -100,8 +100,6 @@ class Connection:
         """Ask for an attempt at once where the last one failed, with a clean record (`Standing.ask`). A server that is up goes on."""
         if self.standing.ask(why):
             self._again.set()
-        elif why is Happening.AUTHORIZED:
-            self._refresh.announce()  # it may list other things to somebody else
 
     @property
     def state(self) -> State:
@@ -160,7 +158,7 @@ class Connection:
                 raise
 
         turns, at_once, began = self.turns, self.config.max_concurrent, clock()
-        await turns.take(at_once, self.config.max_queued, began + budget.first)
+        await turns.take(at_once=at_once, in_line=self.config.max_queued, deadline=began + budget.first)
         try:
             return await at_most_once(ready, send, self._left, budget=budget, began=began, repeat=repeat)
         finally:

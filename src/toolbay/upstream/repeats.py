@@ -31,9 +31,12 @@ class Terms(NamedTuple):
 
 def terms_of(config: ServerConfig, key: Key, hints: Hints) -> Terms:
     """On what terms the tool `key` is called."""
-    seconds = config.tool_timeouts.get(key.name, config.tool_timeout)
-    budget = Budget(timeout=seconds, ceiling=max(config.max_timeout, seconds))
-    return Terms(config, repeat_of(config, key, hints), budget)
+    return Terms(config, repeat_of(config, key, hints), budget_of(config, config.tool_timeouts.get(key.name, config.tool_timeout)))
+
+
+def budget_of(config: ServerConfig, seconds: float) -> Budget:
+    """`seconds` until the answer or the next progress, and no less for all of it."""
+    return Budget(timeout=seconds, ceiling=max(config.max_timeout, seconds))
 
 
 def repeat_of(config: ServerConfig, key: Key, hints: Hints) -> Repeat:

@@ -27,7 +27,7 @@ class Turns:
     def waiting(self) -> int:
         return len(self._line)
 
-    async def take(self, at_once: int, in_line: int, deadline: float) -> None:
+    async def take(self, *, at_once: int, in_line: int, deadline: float) -> None:
         """A turn: now if fewer than `at_once` have one and nobody waits, else in line. Whoever has it gives it back with `leave`.
 
         Raises:
