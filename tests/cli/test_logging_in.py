@@ -230,11 +230,12 @@ async def test_who_says_no_and_who_does_not_come_back(scene: Scene, configure: C
     assert done.returncode == 1
     assert re.search(r'error: nobody came back from the login with "notes" at 127.0.0.1:\d+ within 3 s', done.stderr)
     assert "nobody can paste an address here" in done.stderr
+    assert "toolbay logout notes" in done.stderr
     configure(notes=scene.entry(clientId="ours"))
     scene.oauth.know("ours")
     done = await scene.run("login", "notes", "--timeout", "3")
-    assert "! the client id ours has no `callbackPort`" in done.stderr.partition("agree on this page")[0]
-    assert "toolbay logout notes" in done.stderr
+    assert "The key `clientId` has no `callbackPort` or `callbackUrl`" in done.stderr.partition("agree on this page")[0]
+    assert 'the client id "ours"' in done.stderr
 
 
 @pytest.mark.parametrize(

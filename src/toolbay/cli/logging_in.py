@@ -81,9 +81,6 @@ async def _tell_before(terminal: Terminal, logins: Logins, name: str, server: Se
     if server.auth is not None and server.auth.type == "client_credentials":
         terminal.say("(nobody is asked: `auth.type` is client_credentials, so the program logs in by itself)", DIM)
         return
-    if server.auth is not None and server.auth.client_id and not server.auth.redirect_uri:
-        known = f"the client id {one_line(server.auth.client_id, 80)} has no `callbackPort` or `callbackUrl` beside it"
-        terminal.warn(f"! {known}: if the page does not take the address that it leads back to, set the one that was registered", YELLOW)
     before = await logins.standing(name, server)
     if before.logged_in:
         issuer = one_line(_redact.url(before.issuer))
