@@ -140,7 +140,7 @@ def least(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def main(url: str, scenario: str) -> str:
-    entry = {"url": url, "type": "streamableHttp", "ssrfWhitelist": ["127.0.0.0/8", "::1/128"], **login(scenario)}
+    entry: dict[str, Any] = {"url": url, "type": "streamableHttp", "ssrfWhitelist": ["127.0.0.0/8", "::1/128"], **login(scenario)}
     if entry.get("auth", {}).get("type") == "client_credentials":
         entry["auth"]["issuer"] = await named(entry)
     config = toolbay.parse({"tools": {"mcpServers": {SERVER: entry}}})
