@@ -480,6 +480,13 @@ def test_what_would_take_too_long_to_judge_is_refused() -> None:
     assert "too long to check" in problems({"a": [{"k4999": 1}] * 5_000}, schema)[0]
 
 
+def test_a_few_arguments_can_take_too_long_as_well() -> None:
+    """SEC-29: a hundred small values, each by ten thousand alternatives."""
+    schema = only({"type": "array", "items": {"anyOf": [{"const": i} for i in range(10_000)]}})
+    assert not problems({"a": [7] * 40}, schema)
+    assert "too long to check" in problems({"a": [7] * 90}, schema)[0]
+
+
 def test_empty_text_is_an_empty_object() -> None:
     """SCH-4: what models send to tools without parameters; what is required is then missing."""
     for text in ("", "  ", "\n"):
