@@ -238,12 +238,13 @@ class App:
         )
 
     async def login(self, server: str, person: Person, *, patience: float = 300.0) -> LoginStatus:
-        """Log in to a server within `patience` seconds: `person` is led to its page. A server that waits for it is asked at once.
+        """Log in to a server within `patience` seconds: `person` is led to its page. Then it is tried at once, and waited for.
 
         Raises LoginFailed and BlockedAddress as `toolbay.auth.flow.logged_in`; ConfigError as `Logins.login`.
         """
         await self.logins.login(server, config := _usable_entry(self.config, server), person, patience=patience)
         self.fleet.authorized(server)
+        await self.fleet.listed(server)
         return await self.logins.standing(server, config)
 
     async def logout(self, server: str) -> bool | None:
