@@ -67,7 +67,9 @@ async def test_h4_a_scope_that_is_missing_costs_one_call(era: Era) -> None:
     server = RawHttp(era=era)
     async with web("H4", "403 insufficient_scope", server) as bay:
         forms = {
-            "a scope": Form(Step(kind="status", status=403, headers=challenge), Outcome.NOT_EXECUTED, "403.*wants a login with the scope notes:write"),
+            "a scope": Form(
+                Step(kind="status", status=403, headers=challenge), Outcome.NOT_EXECUTED, "403.*wants a login with the scope notes:write"
+            ),
             "no word": Form(Step(kind="status", status=403), Outcome.NOT_EXECUTED, "403, access was denied"),
         }
         await suffer(bay, server, forms)
