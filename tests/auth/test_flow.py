@@ -147,6 +147,11 @@ class Locking(Visitor):
             task_status.started()
             await anyio.sleep_forever()
 
+    async def hold_at_registration(self) -> None:
+        await eventually(lambda: self._here.oauth.paths["/tenant/register"], "a client id being asked for")
+        await self._group.start(self.hold)
+        self._here.oauth.gate.set()
+
     async def go(self, page: Page) -> None:
         await self._group.start(self.hold)
         await super().go(page)
@@ -765,6 +770,24 @@ async def test_a_login_ends_in_its_time_whoever_is_frozen(which: str) -> None:
             failed = await here.fails('no login with "notes": .*did not answer within', Absent(), patience=1)
         assert failed.retriable
         here.oauth.gate.set()
+
+
+@pytest.mark.parametrize("when", ["before", "page", "code"])
+async def test_a_login_ends_in_its_time_whoever_else_is_at_work_on_it(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIF: the time is for waiting as well; where a code has come, it is a little longer."""
+    monkeypatch.setattr("toolbay.auth.flow.GRACE", 0.2)
+    async with scene() as here, anyio.create_task_group() as group:
+        person = Locking(here, group)
+        if when == "before":
+            await group.start(person.hold)
+        if when == "page":
+            here.oauth.steps["register"] = [Step(wait=True)]
+            group.start_soon(person.hold_at_registration)
+        with anyio.fail_after(10):
+            failed = await here.fails('no login with "notes": another program was at work on it', person, patience=1)
+        assert failed.retriable
+        assert (len(person.pages), here.oauth.codes) == (when == "code", 0)
+        group.cancel_scope.cancel()
 
 
 async def test_tokens_are_kept_whole() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 
@@ -50,6 +50,8 @@ class Custody:
         """Why the program cannot log in by itself; until another login comes."""
         self.others = 0
         """How often another program has put another login in the place of the one that was known here, or has ended that."""
+        self.readings = 0
+        """How often what others wrote was read, but for the first time; that counts as well where it could not be read before."""
         self._name = name
         self._url = canonical(config.url)
         self._auth = config.auth or LoginConfig()
@@ -99,11 +101,24 @@ class Custody:
         if not self._unsaved:
             return
         self._again_at = clock() + AGAIN
-        with anyio.move_on_after(PATIENCE), suppress(ToolbayError):
-            async with self._store.locked(self._key):
-                await self._look()
-                if self._unsaved and self.login is not None and not self.outdated:
-                    await self._write(self.login)
+        try:
+            with anyio.move_on_after(PATIENCE):
+                async with self._store.locked(self._key):
+                    await self._look()
+                    if self._unsaved and self.login is not None and not self.outdated:
+                        await self._write(self.login)
+        except Exception as error:  # as in `_look`
+            self._cannot_write(error)
+
+    async def renounce(self) -> Login | None:
+        """What could not be written, if there is such: it counts no more, and is not written any more. For who has the lock."""
+        await self._look()
+        if not self._unsaved:
+            return None
+        login = self.login
+        self.take(None)
+        self._unsaved, self._stamp = False, _UNREAD
+        return login
 
     async def _look(self) -> None:
         if not self.outdated:
@@ -121,10 +136,11 @@ class Custody:
             except Exception as error:  # of a store of somebody's own, such as a vault that is locked
                 self._cannot_read(error)
                 return
+            self.readings += self._stamp is not _UNREAD or self._told_unread
             self._told_unread = False
-            before = self._mark
+            before = self.mark
             self.take(login if login is None or self._fits(login) else None)
-            self.others += self._stamp is not _UNREAD and self._mark != before
+            self.others += self._stamp is not _UNREAD and self.mark != before
             self._stamp, self._unsaved = stamp, False
 
     def take(self, login: Login | None) -> None:
@@ -144,7 +160,7 @@ class Custody:
     async def _write(self, login: Login) -> None:
         try:
             await self._store.save(self._key, login)
-        except ConfigError as error:
+        except Exception as error:  # as in `_look`
             self._cannot_write(error)
         else:
             self._stamp, self._told, self._unsaved = self._store.stamp(self._key), False, self.login is not login
@@ -168,7 +184,7 @@ class Custody:
         return mask(text, {*(self.login.secrets if self.login is not None else ()), self._auth.client_secret})
 
     @property
-    def _mark(self) -> str | None:
+    def mark(self) -> str | None:
         """Which login there is; None for none."""
         return self.login.mark if self.login is not None and self.login.tokens is not None else None
 
@@ -185,7 +201,8 @@ class Custody:
             self._told_unread = True
             _log.warning("the login with %s cannot be read now: %s", self._name, self.damage if ours else trace(error, self.safe))
 
-    def _cannot_write(self, error: ConfigError) -> None:
+    def _cannot_write(self, error: Exception) -> None:
         if not self._told:
             self._told = True
-            _log.warning("the login with %s is kept in memory only: %s", self._name, error)
+            why = error if isinstance(error, ToolbayError) else trace(error, self.safe)
+            _log.warning("the login with %s is kept in memory only: %s", self._name, why)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import secrets
 import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from toolbay._text import line
 from toolbay.auth.callback import HOST, PATH, Callback, PortTaken, listening
@@ -53,7 +55,7 @@ async def logged_in(
     """The login with the server `name`, once the person has agreed; it is kept in `store`, in the place of what was there.
 
     Where `auth.type` is client_credentials nobody is asked. `patience`: seconds for all of it, the person's time included; a code
-    that has come is exchanged in `GRACE` seconds more.
+    that has come waits `GRACE` seconds more for who is at work on the same login, and is exchanged in as many.
 
     Raises:
         LoginFailed: the server, its authorization server or the person said no, one of them cannot be trusted, time was up, or of
@@ -65,7 +67,7 @@ async def logged_in(
     if auth.type == "none":
         raise LoginFailed(f'nobody logs in to "{name}": its `auth.type` is none')
     place, until = key(name, config), anyio.current_time() + patience
-    async with _alone(name, store, place):  # who is in the way is told before a person is asked
+    async with _alone(name, store, place, until):  # who is in the way is told before a person is asked
         kept, damaged = await _before(store, place)
     async with web(config, until=until) as way, AsyncExitStack() as stack:
         with _of(name):
@@ -85,7 +87,8 @@ async def logged_in(
             if ours is None or ours.redirect_uri not in ("", callback.redirect_uri):
                 with _of(name):
                     ours = await client_for(way, authority, auth, redirect_uri=callback.redirect_uri, scopes=scopes, known=known)
-                await _change(store, place, partial(_begun, name, config, authority, ours))
+                async with _alone(name, store, place, until):
+                    await _put(store, place, partial(_begun, name, config, authority, ours))
             question = _Question(
                 server=name, auth=auth, authority=authority, client=ours, redirect_uri=callback.redirect_uri, scopes=scopes
             )
@@ -93,7 +96,7 @@ async def logged_in(
             page = replace(question.page, begin=callback.beginning(question.page.url))
             code = question.code(await _answer(page, callback, person, _Time(patience, until), question.hint))
             ask = partial(by_code, way, authority, ours, code, now=now)
-        async with _alone(name, store, place):
+        async with _alone(name, store, place, until + GRACE):
             way.until = max(until, anyio.current_time() + GRACE)
             try:
                 with _of(name):
@@ -118,12 +121,17 @@ async def _before(store: Store, place: str) -> tuple[Login | None, Damaged | Non
 
 
 @asynccontextmanager
-async def _alone(name: str, store: Store, place: str) -> AsyncGenerator[None]:
+async def _alone(name: str, store: Store, place: str, until: float) -> AsyncGenerator[None]:
     """Nobody else works on this login. A code counts once, so it is only exchanged by who can keep what comes of it."""
-    async with AsyncExitStack() as stack:
-        with _of(name):
-            await stack.enter_async_context(store.locked(place))
-        yield
+    with anyio.CancelScope(deadline=until) as waiting:
+        async with AsyncExitStack() as stack:
+            with _of(name):
+                await stack.enter_async_context(store.locked(place))
+            await checkpoint()  # time that is over ends this here, and not what is done within
+            waiting.deadline = math.inf
+            yield
+    if waiting.cancelled_caught:
+        raise LoginFailed(f'no login with "{name}": another program was at work on it until the time was over: try again', retriable=True)
 
 
 async def _keep(way: Web, store: Store, place: str, login: Login, change: Callable[[Login | None], Login | None]) -> Login | None:
@@ -209,17 +217,11 @@ async def _take_back(config: ServerConfig, before: Login | None, login: Login) -
             await revoke(way, before.authority, before.client, before.tokens)
 
 
-async def _change(store: Store, place: str, change: Callable[[Login | None], Login | None]) -> Login | None:
+async def _put(store: Store, place: str, change: Callable[[Login | None], Login | None]) -> Login | None:
     """Keep what `change` makes of what is kept now, which another program may have written meanwhile, and which is given back.
 
-    None leaves it as it is.
+    None leaves it as it is. For who has the lock.
     """
-    async with store.locked(place):
-        return await _put(store, place, change)
-
-
-async def _put(store: Store, place: str, change: Callable[[Login | None], Login | None]) -> Login | None:
-    """`_change`, by who has the lock."""
     there, _ = await _before(store, place)
     if (login := change(there)) is not None:
         await store.save(place, login)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 import anyio
 import anyio.abc
 
-from toolbay._redact import Secrets
+from toolbay._redact import Secrets, trace
 from toolbay.auth.store import Damaged, Store, key
 from toolbay.config.models import LoginConfig, ServerConfig, TransportType
 from toolbay.errors import BlockedAddress, ConfigError, LoginFailed
@@ -31,6 +32,9 @@ LOOK_EVERY = 0.5
 """Seconds between two looks whether somebody has logged in to a server that waits for it."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two attempts for logins that came and did not help: two programs must not keep each other busy."""
+
+
+_log = logging.getLogger("toolbay.auth")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +57,8 @@ class LoginStatus:
     """Since when, in seconds since 1970; None where nobody noted it."""
     wanted: tuple[str, ...] = ()
     """Scopes that the server has asked for since: the next login asks for them."""
+    mark: str = field(default="", compare=False)
+    """Tells this login from every other one with the same server, also where it was renewed since; empty where there are no tokens."""
 
 
 class Other(NamedTuple):
@@ -89,10 +95,12 @@ class _Known:
     credentials: Credentials
     others: int = 0
     """How many other logins (`Custody.others`) were told of."""
-    news: bool = False
-    """Whether something was written since a server was woken for it."""
+    readings: int = 0
+    """How many of what others wrote (`Custody.readings`) its server has been woken for, or was up with."""
     woken: Waking = field(default_factory=Waking)
     """For a login that was waited for."""
+    failing: bool = False
+    """Whether the last look at it failed."""
     told: Waking = field(default_factory=Waking)
     """For another login than the one that was used."""
 
@@ -182,7 +190,7 @@ class Logins:
         _check(name, config)
         from toolbay.auth.flow import logged_in  # noqa: PLC0415 - as in `_credentials`
 
-        place = key(name, config)
+        place, told = key(name, config), self._told(name, config)
         before = await self._kept(place)
         self.secrets.add_passing(place, {config.auth.client_secret if config.auth else "", *(before.secrets if before else ())})
         try:
@@ -191,7 +199,7 @@ class Logins:
             # An authorization server may say back what it was told.
             raise LoginFailed(self.secrets.mask_of(place, str(failed)), retriable=failed.retriable) from None
         self.secrets.add_passing(place, login.secrets)
-        await self._changed_here(name, config)
+        await self._changed_here(name, config, told)
         return login
 
     async def logout(self, name: str, config: ServerConfig) -> bool | None:
@@ -206,8 +214,10 @@ class Logins:
         """
         if config.type is TransportType.STDIO:
             return None
+        told = self._told(name, config)
         ended = await self._forget(key(name, config), lambda _: config)
-        await self._changed_here(name, config)
+        if ended is not None:
+            await self._changed_here(name, config, told)
         return ended
 
     async def others(self, servers: Mapping[str, ServerConfig]) -> Sequence[Other]:
@@ -228,8 +238,11 @@ class Logins:
         return await self._forget(other.key, lambda login: _alone(login, ssrf_whitelist))
 
     async def _forget(self, place: str, entry: Callable[[Login], ServerConfig]) -> bool | None:
+        known = self._known.get(place)
         async with self._store.locked(place):
-            login = await self._kept(place)
+            # Where a renewal could not be written, what is kept is what it replaced, and worth nothing.
+            unsaved = await known.credentials.custody.renounce() if known is not None else None
+            login = unsaved or await self._kept(place)
             revoked = await _revoked(login, entry(login)) if login is not None else None
             if login is not None and (left := _left_of(login, entry(login))) is not None:
                 await self._store.save(place, left)
@@ -241,10 +254,19 @@ class Logins:
             return False if there else None
         return None if login.tokens is None and not login.ended else revoked
 
-    async def _changed_here(self, name: str, config: ServerConfig) -> None:
+    def _told(self, name: str, config: ServerConfig) -> int:
+        known = self._known.get(key(name, config))
+        return known.others if known is not None else 0
+
+    async def _changed_here(self, name: str, config: ServerConfig, told: int) -> None:
+        """Tell of it, if `watch` has not seen and told it since `told` was all that was."""
         if (known := self._known.get(key(name, config))) is not None:
-            await known.credentials.custody.look()
-            known.others = known.credentials.custody.others
+            custody = known.credentials.custody
+            await custody.look()
+            known.readings = custody.readings
+            if known.others != told and known.others == custody.others:
+                return
+            known.others = custody.others
         self.on_other(name, config)
 
     async def standing(self, name: str, config: ServerConfig) -> LoginStatus:
@@ -267,6 +289,7 @@ class Logins:
             ended=login.ended,
             ended_at=login.ended_at,
             wanted=login.wanted,
+            mark=login.mark if tokens else "",
         )
 
     async def _kept(self, place: str) -> Login | None:
@@ -292,24 +315,35 @@ class Logins:
             await anyio.sleep(LOOK_EVERY)
             for look, servers in ((partial(self._look_for_one, wake), down()), (self._look_for_another, up())):
                 for name, config in servers.items():
-                    if (known := self._of(name, config)) is not None:
-                        await look(known, name, config)
+                    # What nobody has asked for yet has no news; a server whose entry was changed has it by its new one.
+                    if (known := self._known.get(key(name, config))) is not None:
+                        await self._guarded(partial(look, known, name, config), known, self.safe_of(name, config), name)
 
-    async def _look_for_one(self, wake: Callable[[str], None], known: _Known, name: str, config: ServerConfig) -> None:
-        del config
+    async def _guarded(self, look: Callable[[], Awaitable[None]], known: _Known, safe: Callable[[str], str], name: str) -> None:
+        """A store of somebody's own that fails as none should costs this look alone. That is told once, until one goes well."""
+        try:
+            await look()
+        except Exception as error:
+            if not known.failing:
+                known.failing = True
+                _log.warning("the login with %s could not be looked at: %s", name, trace(error, safe))
+        else:
+            known.failing = False
+
+    async def _look_for_one(self, wake: Callable[[str], None], known: _Known, name: str, _config: ServerConfig) -> None:
         custody = known.credentials.custody
-        if custody.outdated:
-            await custody.look()
-            known.news = not custody.outdated
+        await custody.look()
         # One that has only begun is kept as well, for the id that was asked for.
-        if known.news and custody.tokens is not None and known.woken.due(anyio.current_time()):
-            known.news, known.others = False, custody.others
+        if custody.readings != known.readings and custody.tokens is not None and known.woken.due(anyio.current_time()):
+            known.readings, known.others = custody.readings, custody.others
             wake(name)
 
     async def _look_for_another(self, known: _Known, name: str, config: ServerConfig) -> None:
-        await known.credentials.custody.look()
-        if known.credentials.custody.others != known.others and known.told.due(anyio.current_time()):
-            known.others = known.credentials.custody.others
+        custody = known.credentials.custody
+        await custody.look()
+        known.readings = custody.readings
+        if custody.others != known.others and known.told.due(anyio.current_time()):
+            known.others = custody.others
             self.on_other(name, config)
 
 
