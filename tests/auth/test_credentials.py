@@ -936,6 +936,12 @@ async def test_a_scope_that_a_login_lacks_is_noted_for_the_next_one(bench: Bench
     assert not bench.oauth.paths
     mend = credentials.mend(status=403, challenge=lacks("read", "write"))
     assert mend == "the login lacks the scope write: log in again with `toolbay login s`"
+    bench.auth = {"scopes": ("read",)}
+    limited = bench.credentials()
+    await limited.token()
+    for named, asks in {"write": "it", "read write": "it", "write admin": "them"}.items():
+        mend = limited.mend(status=403, challenge=lacks(*named.split()))
+        assert f", and `auth.scopes` leaves {asks} out: add {asks} there, and log in again with `toolbay login s`" in mend
     for challenge in ("", BEARER, lacks(), lacks("read")):
         assert not await credentials.renew(login.tokens.access, status=403, challenge=challenge)
         assert credentials.mend(status=403, challenge=challenge) == "access was denied: ask who runs s"
@@ -963,7 +969,8 @@ async def test_a_server_that_wants_ever_more_scopes_has_few_of_them_noted(width:
 
 async def test_a_program_asks_for_what_it_lacks_together_with_what_it_has(bench: Bench) -> None:
     """H4: step-up: the union, once for 100 callers, and kept for the next token."""
-    bench.as_program(scopes=("read",))
+    bench.as_program()
+    bench.oauth.scopes = ("read",)
     credentials = bench.credentials()
     async with credentials.at_work():
         token = await credentials.token()
@@ -984,9 +991,28 @@ async def test_a_program_asks_for_what_it_lacks_together_with_what_it_has(bench:
         assert bench.oauth.granted(await credentials.token()) == ("read", "write")
 
 
+async def test_a_program_asks_for_no_more_than_was_set(bench: Bench) -> None:
+    """H4, SEC: a server cannot widen what a person has limited; what was added to it since is asked for."""
+    bench.as_program(scopes=("read",))
+    credentials = bench.credentials()
+    async with credentials.at_work():
+        token = await credentials.token()
+        assert not await credentials.renew(token, status=403, challenge=lacks("write"))
+        assert len(bench.oauth.forms) == 1
+        mend = credentials.mend(status=403, challenge=lacks("write"))
+        assert mend == "the token lacks the scope write, and `auth.scopes` leaves it out: add it there"
+    bench.as_program(scopes=("read", "write"))
+    credentials = bench.credentials()
+    async with credentials.at_work():
+        assert await credentials.token() == token
+        assert await credentials.renew(token, status=403, challenge=lacks("write", "admin"))
+        assert bench.oauth.granted(await credentials.token()) == ("read", "write")
+
+
 async def test_a_program_asks_for_more_a_few_times_and_never_twice_for_the_same(bench: Bench) -> None:
     """H4: step-up is bounded: an authorization server that gives less than it was asked for, and one that says no."""
-    bench.as_program(scopes=("read",))
+    bench.as_program()
+    bench.oauth.scopes = ("read",)
     bench.oauth.grants_only = ("read",)
     credentials = bench.credentials()
     async with credentials.at_work():
@@ -1007,7 +1033,8 @@ async def test_a_program_asks_for_more_a_few_times_and_never_twice_for_the_same(
 
 async def test_trouble_while_more_is_asked_for_uses_up_no_attempt(bench: Bench) -> None:
     """H4: step-up: the token stays, and the same may be asked for again."""
-    bench.as_program(scopes=("read",))
+    bench.as_program()
+    bench.oauth.scopes = ("read",)
     credentials = bench.credentials()
     async with credentials.at_work():
         token = await credentials.token()

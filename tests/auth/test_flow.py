@@ -648,7 +648,7 @@ def with_tokens(login: Login, **changed: Any) -> Login:
 
 
 async def test_which_scopes_are_asked_for() -> None:
-    """OAuth: the challenge's, else what the server knows of itself, else none; what was granted and what was wanted since comes along."""
+    """OAuth: the challenge's, else what the server knows of itself, else none, with what was granted and wanted since; or those named."""
     async with scene() as here:
 
         async def asked(**auth: Any) -> str | None:
@@ -665,7 +665,11 @@ async def test_which_scopes_are_asked_for() -> None:
         kept = await here.kept(scopes=["mine"])
         assert kept is not None
         await here.keep(replace(kept, wanted=("delete", "mine")))
-        assert await asked(scopes=["mine"]) == "mine delete"
+        assert await asked(scopes=["mine"]) == "mine", "a server cannot widen what a person has limited"
+        kept = await here.kept()
+        assert kept is not None
+        await here.keep(replace(kept, wanted=("delete", "mine")))
+        assert await asked() == "list mine delete"
         kept = await here.kept()
         assert kept is not None
         assert kept.wanted == ()

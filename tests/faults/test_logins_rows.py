@@ -240,7 +240,8 @@ async def test_h4_a_scope_that_a_person_must_grant_costs_one_call(way: Way) -> N
 @ERAS
 async def test_h4_a_program_of_its_own_asks_for_the_scope_that_is_missing(era: Era) -> None:
     """H4: 403 insufficient_scope, client credentials: one more token for a hundred callers, for what it has and what it lacks."""
-    async with guarded(era, auth={**ROBOT, "scopes": ["notes:read"]}) as made:
+    async with guarded(era, auth=ROBOT) as made:
+        made.oauth.scopes = ("notes:read",)
         made.oauth.know("robot", "canary-robot")
         made.oauth.needs = {"note": ("notes:write",)}
         async with suffering("H4", "403 insufficient_scope, a program's login", era, made, allowance=CROWD) as bay:

@@ -161,11 +161,20 @@ class Credentials:
         if not lacking:
             return f"access was denied: ask who runs {self._name}"
         scopes = f"the scope{'s' if len(lacking) > 1 else ''} {line(' '.join(lacking), 200)}"
+        mend = f"log in again with {command}"
+        if left_out := self._left_out(lacking):
+            which = "them" if len(left_out) > 1 else "it" if left_out == lacking else line(left_out[0], 100)
+            add = f"and `auth.scopes` leaves {which} out: add {which} there"
+            return f"the token lacks {scopes}, {add}" if self._itself else f"the login lacks {scopes}, {add}, and {mend}"
         if self._itself:
             return f"the token lacks {scopes}, which the authorization server did not give: ask who runs that"
         if self._kept.tokens is None:
             return f"it wants a login with {scopes}: log in with {command}"
-        return f"the login lacks {scopes}: log in again with {command}"
+        return f"the login lacks {scopes}: {mend}"
+
+    def _left_out(self, lacking: Sequence[str]) -> list[str]:
+        """What a person has limited the login to goes without these: a server cannot widen that."""
+        return [scope for scope in lacking if self._auth.scopes and scope not in self._auth.scopes]
 
     async def _renew(self, refused: str, *, because_refused: bool = False) -> None:
         """Have another token in the place of `refused`, or the end of the login. Raises Refused where neither could be had now."""
@@ -256,7 +265,7 @@ class Credentials:
         """The program's own login, with what the server has asked for so far, and `more`."""
         said = self._challenge.scopes if self._challenge is not None else None
         wanted = union(login.wanted if login is not None else (), more)
-        scopes = union(self._auth.scopes or said or authority.scopes or (), wanted)
+        scopes = union(self._auth.scopes or (*(said or authority.scopes or ()), *wanted))
         known = login.client if login is not None else None
         client = await client_for(way, authority, self._auth, redirect_uri="", scopes=scopes, known=known)
         tokens = await by_itself(way, authority, client, scopes, now=self._now)
@@ -266,6 +275,9 @@ class Credentials:
     async def _step_up(self, refused: str, said: Challenge | None) -> bool:
         """The token lacks scopes: a program asks for them; of a person's login they are noted, and the next one asks for them."""
         login, lacking = self._kept.login, _lacking(said, self._kept)
+        if self._itself:
+            left_out = self._left_out(lacking)
+            lacking = [scope for scope in lacking if scope not in left_out]
         if not lacking or login is None or login.tokens is None:
             return False
         if not self._itself and (union(login.wanted, lacking) == login.wanted or self._noted == MOST_NOTES):

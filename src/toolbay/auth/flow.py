@@ -262,11 +262,11 @@ def _earlier(ours: Client | None) -> str:
 
 
 def _scopes(auth: LoginConfig, authority: Authority, challenge: Challenge | None, kept: Login | None) -> tuple[str, ...]:
-    """What the person set, else what the server says that it needs and what was granted before; and what it has wanted since."""
-    named = auth.scopes or (challenge.scopes if challenge is not None else None) or authority.scopes or ()
+    """What the person set, and nothing that a server wants; else that, what was granted before, and what it has wanted since."""
+    needed = (challenge.scopes if challenge is not None else None) or authority.scopes or ()
     before = kept if kept is not None and kept.authority.issuer == authority.issuer else None
-    held = before.tokens.scopes if before is not None and before.tokens is not None and not auth.scopes else None
-    found = union(named, held or (), before.wanted if before is not None else ())
+    held = before.tokens.scopes if before is not None and before.tokens is not None else None
+    found = union(auth.scopes or (*needed, *(held or ()), *(before.wanted if before is not None else ())))
     # Alone it would be in the place of what is granted to who names nothing.
     lasting = found and auth.type == "oauth" and authority.offline_access
     return (*found, OFFLINE) if lasting and OFFLINE not in found else found

@@ -56,7 +56,7 @@ class LoginStatus:
     ended_at: float | None = None
     """Since when, in seconds since 1970; None where nobody noted it."""
     wanted: tuple[str, ...] = ()
-    """Scopes that the server has asked for since: the next login asks for them."""
+    """Scopes that the server has asked for since: the next login asks for them, where no `scopes` are set."""
     mark: str = field(default="", compare=False)
     """Tells this login from every other one with the same server, also where it was renewed since; empty where there are no tokens."""
 

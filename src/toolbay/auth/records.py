@@ -82,7 +82,7 @@ class Login:
     tokens: Tokens | None = None
     """None: they ended and could not be renewed, or it was never completed."""
     wanted: tuple[str, ...] = ()
-    """Scopes that the server has asked for since, which the tokens lack: the next login asks for them too."""
+    """Scopes that the server has asked for since, which the tokens lack: the next login asks for them too, where no `scopes` are set."""
     ended: str = ""
     """Why there are no tokens any more: a clause."""
     ended_at: float | None = None
