@@ -149,7 +149,7 @@ class App:
                 await self._stack.enter_async_context(self._recollections)
             await self._stack.enter_async_context(self.logins)
             await self._stack.enter_async_context(self.fleet)
-            self.logins.watch(self.fleet.unauthorized, self.fleet.up, self.fleet.authorized)
+            self.logins.watch(self.fleet.unauthorized, self.fleet.begun, self.fleet.authorized)
             inbox = self._stack.enter_context(self.bus.inbox([RELOAD]))
             await self._stack.enter_async_context(self._reloads)
             await self._reloads.begin(self.config)

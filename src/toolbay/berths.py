@@ -23,6 +23,8 @@ from toolbay.upstream.state import DOWN, Happening, State
 
 DRAIN = 30.0
 """Seconds in which calls on a connection that was replaced or removed may finish."""
+BEGUN = frozenset({State.READY, State.CONNECTING, State.WAITING})
+"""States of a server that has something of a session, or is about to have it again by itself."""
 
 _log = logging.getLogger("toolbay.fleet")
 
@@ -125,33 +127,38 @@ class Berths:
         every = [*self._coming.items(), *self.serving.items()]
         return {name: connection.config for name, connection in every if connection.state in (State.NEEDS_AUTH, State.FAILED)}
 
-    def up(self) -> dict[str, ServerConfig]:
-        """The servers that are up."""
+    def begun(self) -> dict[str, ServerConfig]:
+        """The servers that are up, or being brought up: they know, or are about to learn, what there is for who is logged in."""
         every = [*self._coming.items(), *self.serving.items()]
-        return {name: connection.config for name, connection in every if connection.state is State.READY}
+        return {name: connection.config for name, connection in every if connection.state in BEGUN}
 
     def anew(self, name: str) -> None:
-        """Somebody else is logged in from now on, or nobody: a server that is up gets another session, of which nothing is known yet.
+        """Somebody else is logged in from now on, or nobody: another session takes the place of what was begun before.
 
-        Calls under way may finish on the old one, which belongs to who was logged in before; whoever calls now waits for the new one.
+        Calls under way may finish on the old one, which belongs to who was logged in then. Until the new one has listed what there is,
+        nothing is offered.
         """
         old = self.serving.get(name)
-        if old is None or old.state is not State.READY:
+        if old is None or old.state not in BEGUN:
             return
+        config = self._newest(name).config
         if (given_up := self._coming.pop(name, None)) is not None:
             given_up.retire()
             given_up.stop()
+            self._announce()
         old.retire()
-        self._let_finish(old, f"another login with {name} came")
-        self._open(name, old.config)
+        why = f"the login with {name} has ended, or is another one by now"
+        if old.state is State.READY:
+            self._let_finish(old, why)
+        else:
+            old.stop(why)
+        self._open(name, config)
         self._on_change(name)
 
     def authorized(self, name: str) -> None:
-        """There is another login for this server: it is asked again at once, if it is down, and in another session, if it is up."""
+        """There is a login for this server: where it is down it is asked again at once."""
         for connection in self._all_of(name):
-            if connection.state is not State.READY:
-                connection.start(Happening.AUTHORIZED if connection.state is State.NEEDS_AUTH else Happening.START)
-        self.anew(name)
+            connection.start(Happening.AUTHORIZED if connection.state is State.NEEDS_AUTH else Happening.START)
 
     def _newest(self, name: str) -> Connection:
         return self._coming.get(name) or self.serving[name]
@@ -186,10 +193,19 @@ class Berths:
         self._group.start_soon(self._finish, connection, why, name=f"last calls of {connection.name}")
 
     async def _finish(self, connection: Connection, why: str) -> None:
-        """Close a connection once its calls have ended, which may take so long only, or once its server has gone away."""
-        with anyio.move_on_after(DRAIN):
-            await first_finished(connection.turns.wait_idle, connection.standing.wait_change)
-        connection.stop(f"{why}, and the call did not end within {DRAIN:g} s")
+        """Close a connection once its calls have ended, which may take so long only, or once its server has gone away.
+
+        One that is refused meanwhile (`needs_auth`) lets those finish that are in, and takes other turns for who comes.
+        """
+        turns = connection.turns
+
+        async def gone() -> None:
+            while connection.state in (State.READY, State.NEEDS_AUTH):
+                await connection.standing.wait_change()
+
+        with anyio.move_on_after(DRAIN) as patience:
+            await first_finished(turns.wait_idle, gone)
+        connection.stop(f"{why}, and the call did not end within {DRAIN:g} s" if patience.cancelled_caught else why)
         self._finishing.discard(connection)
 
     def _replace(self, name: str, config: ServerConfig) -> list[Connection]:
@@ -248,9 +264,13 @@ class Berths:
         del self._coming[name]
         old, self.serving[name] = self.serving[name], coming
         old.retire()
-        taken_over, self._taken_over = self._taken_over, anyio.Event()
-        taken_over.set()
+        self._announce()
         self._on_change(name)
         with anyio.move_on_after(DRAIN):
             await old.turns.wait_idle()
         old.stop(f"{name} was changed in the configuration, and the call did not end within {DRAIN:g} s")
+
+    def _announce(self) -> None:
+        """Who waits for another connection to serve may look again."""
+        taken_over, self._taken_over = self._taken_over, anyio.Event()
+        taken_over.set()

@@ -100,7 +100,7 @@ class Fleet:
         self._recalled = Recalled()
         self._berths = Berths(self._made, on_change=self._publish)
         self.listed, self.authorized, self.unauthorized = self._berths.listed, self._berths.authorized, self._berths.unauthorized
-        self.up, self.anew = self._berths.up, self._berths.anew
+        self.begun, self.anew = self._berths.begun, self._berths.anew
         self._invalid: dict[str, InvalidServer] = {}
         self._assembly = Assembly(artifacts)
         self._quarantine = Quarantine()
@@ -240,7 +240,7 @@ class Fleet:
             )
 
     def _made(self, name: str, config: ServerConfig) -> Connection:
-        known, safe = self._recalled.known.get(name), self.safe_of(name, config)
+        known, safe = self._recalled.known.pop(name, None), self.safe_of(name, config)
         connection = Connection(
             name,
             config,

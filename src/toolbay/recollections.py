@@ -94,9 +94,9 @@ class Recollection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recalled:
-    """What is known of some servers, by their names, and which of them were waited for in vain the last time."""
+    """What is known of some servers, by name, for one connection each to take out; and which were waited for in vain the last time."""
 
-    known: Mapping[str, Recollection] = field(default_factory=dict[str, Recollection])
+    known: dict[str, Recollection] = field(default_factory=dict[str, Recollection])
     missed: frozenset[str] = frozenset()
 
 

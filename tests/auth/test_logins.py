@@ -178,7 +178,60 @@ async def test_who_logs_in_gets_a_session_of_his_own(where: str, tmp_path: Path)
             assert session == "session-2"
             server.gate.set()
         assert (results[0].is_error, results[0].text, server.effects["note"]) == (False, "before", 2)
-        await eventually(lambda: "session-1" not in server.valid, "the end of the old session")
+        await eventually(lambda: server.listeners == 1, "the end of the stream of the old session")
+        brought = {headers["authorization"] for headers in server.headers if headers.get("mcp-session-id") == "session-1"}
+        assert len(brought) == 1, "nothing of whoever is logged in now goes to the old session"
+
+
+async def test_who_logs_in_while_a_server_is_being_connected_gets_a_session_of_his_own(tmp_path: Path) -> None:
+    """SEC: attack 26: what was begun for somebody else is not gone on with."""
+    async with protected() as (_, server), bay(tmp_path, server) as made:
+        server.steps["tools/list"] = [Step(wait=True), Step()]
+        async with anyio.create_task_group() as group:
+            group.start_soon(made.app.login, "s", Agreeing())
+            await eventually(lambda: lists(server) == 1, "the session being begun")
+            await Logins(made.store).login("s", made.config, Agreeing())
+            await eventually(lambda: server.sessions == 2, "another session")
+            server.gate.set()
+        await made.reaches("ready")
+        assert not (await made.note()).is_error
+        assert server.headers[-1]["mcp-session-id"] == "session-2"
+
+
+async def test_a_login_during_a_reload_does_not_undo_the_reload(tmp_path: Path) -> None:
+    """LIF-4: the entry that was read last counts, whoever logs in meanwhile."""
+    async with protected() as (_, server), bay(tmp_path, server) as made:
+        await made.app.login("s", Agreeing())
+        server.steps["initialize"] = [Step(wait=True), Step()]
+        async with anyio.create_task_group() as group:
+            group.start_soon(made.app.reload, parse({"mcpServers": {"s": {**made.entry, "headers": {"X-Read": "again"}}}}))
+            await eventually(lambda: server.headers[-1].get("x-read") == "again", "the session of the new entry")
+            await Logins(made.store).login("s", made.config, Agreeing())
+            await eventually(lambda: server.sessions >= 2, "a session for the new login", 15)
+            server.gate.set()
+        await made.reaches("ready")
+        assert not (await made.note()).is_error
+        assert server.headers[-1].get("x-read") == "again"
+
+
+async def test_a_warm_start_is_over_with_the_login_that_it_knew(tmp_path: Path) -> None:
+    """LIF-6: what was listed to one person is not offered to another, not even until the server has answered."""
+    async with protected() as (_, server):
+        async with bay(tmp_path, server) as made:
+            await made.app.login("s", Agreeing())
+            await eventually(lambda: made.remembered == 1, "what it lists being kept")
+        made = Bay(tmp_path, server)
+        async with made.app:
+            assert made.app.servers["s"].remembered
+            await made.app.ready("s")
+            server.steps["initialize"] = [Step(wait=True), Step()]
+            before = server.methods["POST"]
+            await Logins(made.store).login("s", made.config, Agreeing())
+            await eventually(lambda: server.methods["POST"] > before + 1, "another session being begun")
+            assert "mcp_s_note" not in made.app.registry.tools
+            server.gate.set()
+            await made.reaches("ready")
+            assert "mcp_s_note" in made.app.registry.tools
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])

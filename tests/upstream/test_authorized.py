@@ -49,6 +49,7 @@ class Wallet:
     down: bool = False
     """Whether tokens are to be renewed before they are used, which nobody can."""
     work: list[str] = field(default_factory=list[str])
+    whose: str = "ada's"
 
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[None]:
@@ -131,6 +132,22 @@ async def test_every_request_carries_the_token(era: Any) -> None:
     assert set(door.brought) == {f"Bearer {FIRST}"}
     assert {method for method, _ in door.seen} == ({"POST", "GET", "DELETE"} if era == "legacy" else {"POST"})
     assert wallet.work == ["begun", "ended"]
+    assert not wallet.asked
+
+
+@ERAS
+async def test_a_session_goes_on_with_no_token_of_another_login(era: Any) -> None:
+    """SEC: attack 26: what one person began carries nothing of another's: it ends, and the call is made once in a session of his own."""
+    wallet = Wallet()
+    async with guarded(wallet, FIRST, SECOND, era=era) as (server, door, link):
+        assert await link.call("note", {"text": "x"}) == "x"
+        began, door.seen[:] = server.sessions, []
+        wallet.now, wallet.whose = SECOND, "bob's"
+        assert await link.call("note", {"text": "x"}) == "x"
+        assert set(door.brought) == {f"Bearer {SECOND}"}
+        assert (server.effects["note"], server.sessions) == (2, began * 2)
+        if era == "legacy":
+            assert {headers.get("mcp-session-id") for headers in server.headers[-2:]} == {"session-2"}
     assert not wallet.asked
 
 

@@ -96,6 +96,10 @@ class Credentials:
         """The login itself, as it is known here."""
         return self._kept
 
+    @property
+    def whose(self) -> str:
+        return self._kept.mark or ""
+
     async def token(self) -> str:
         kept = self._kept
         await kept.look()

@@ -1,6 +1,7 @@
 """Requests with a token: it goes to the server's own origin only, and never in clear through a network (RFC 6750, 5.3).
 
-One that is refused is renewed, and the request sent once more.
+One that is refused is renewed, and the request sent once more. A session belongs to one login: what was begun by one person goes
+on with no token of another's.
 
 `Authorized` sits between `Faults` and what dials. A refusal says that the request was not carried out (RFC 6750, 3.1), and so does
 the ledger while another token is fetched.
@@ -32,30 +33,40 @@ class Authorized(httpx2.AsyncBaseTransport):
         self._credentials = credentials
         self._home = home
         self._ledger = ledger
+        self._whose = ""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The answer, of two the second. Whatever is sent again has a body that is there as a whole: messages are encoded before.
 
         Raises:
-            httpx2.ConnectError: a token had to be renewed, and who does that could not be reached; its cause is the `Refused`.
+            httpx2.ConnectError: a token had to be renewed, and who does that could not be reached, or the login is another one by now;
+                its cause is the `Refused`.
         """
         if not (private(self._home) and within(self._home, leads_to(request.url))):
             return await self._inner.handle_async_request(request)
         try:
-            used = await self._credentials.token()
+            used = await self._token()
             response = await self._send(request, used)
             if not _refuses_token(response):
                 return response
             response = await self._put_aside(request, response)
             if not await self._credentials.renew(used, status=response.status_code, challenge=_challenge(response)):
                 return self._with_mend(response)
-            another = await self._credentials.token()
+            another = await self._token()
         except Refused as refused:
             raise httpx2.ConnectError(str(refused), request=request) from refused
         if another in ("", used):
             return self._with_mend(response)
         response = await self._send(request, another)
         return self._with_mend(response) if _refuses_token(response) else response
+
+    async def _token(self) -> str:
+        token = await self._credentials.token()
+        whose = self._credentials.whose
+        if self._whose and whose not in ("", self._whose):
+            raise Refused("another login has come since its session began")
+        self._whose = self._whose or whose
+        return token
 
     async def _send(self, request: httpx2.Request, token: str) -> httpx2.Response:
         if token:

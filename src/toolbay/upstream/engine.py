@@ -110,6 +110,11 @@ class Credentials(Protocol):
         """Renewals are carried to their end, though who wanted one has left, for as long as such a block runs, and a moment longer."""
         ...
 
+    @property
+    def whose(self) -> str:
+        """Which login it is: the same through its renewals, another one once somebody has logged in anew; empty where there is none."""
+        ...
+
     async def token(self) -> str:
         """The access token that a request should carry; empty where there is none. One that is about to end is renewed before.
 
