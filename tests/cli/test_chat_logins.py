@@ -59,6 +59,7 @@ async def test_a_person_logs_in_from_within_a_chat(tmp_path: Path, configure: Co
             chat.prompted()
             chat.type("/login\r")
             chat.expect("To log in to notes, agree on this page at 127.0.0.1:")
+            chat.expect("Ctrl-C gives up.")
             chat.expect("waiting for the browser")
             chat.type("\x03")
             chat.expect("(stopped; the login is as it was)")

@@ -140,7 +140,7 @@ async def test_over_ssh_the_address_is_pasted_at_the_terminal(scene: Scene, conf
     terminal = at_terminal("login", "notes", SSH_CONNECTION="10.0.0.1 22 10.0.0.2 22")
     page = ADDRESS.search(await expected(terminal, "Open it in a browser."))
     assert page is not None
-    await expected(terminal, "paste that address here.")
+    await expected(terminal, "paste that address here. Ctrl-C gives up.")
     await expected(terminal, "or paste its last address")
     address = await scene.oauth.approve(page.group())
     terminal.type("\r")
@@ -264,7 +264,7 @@ async def test_what_was_not_granted_is_told(scene: Scene, configure: Configure) 
     done = await scene.run("login", "notes", "--scopes", "read,delete", **scene.browser())
     assert done.returncode == 1, "what was named was not given"
     assert "the commas are taken for that" in done.stderr
-    assert "! not granted: delete" in done.stderr
+    assert "! not granted: delete (the login is kept with the rest)" in done.stderr
     assert "it ends in 60 min; then log in again" in done.stdout
     (before,) = scene.kept
     scene.oauth.grants_only = ("else",)
@@ -273,7 +273,11 @@ async def test_what_was_not_granted_is_told(scene: Scene, configure: Configure) 
     assert "(you are logged in to notes at http" in done.stderr
     assert 'did not grant bogus for "notes": the login that was there stays as it is' in done.stderr
     assert scene.kept == [before]
-    scene.oauth.scopes = ("read", "write")
+    scene.oauth.grants_only = ("read", "else")
+    done = await scene.run("login", "notes", "--scopes", "else bogus", **scene.browser())
+    assert (done.returncode, "! not granted: bogus (the new login has replaced the one before)" in done.stderr) == (1, True), done.stderr
+    assert scene.kept != [before]
+    scene.oauth.grants_only, scene.oauth.scopes = ("else",), ("read", "write")
     done = await scene.run("login", "notes", **scene.browser())
     assert (done.returncode, "! not granted: read" in done.stderr) == (0, True), "the server has named them, and nobody here"
 
@@ -294,6 +298,8 @@ async def test_a_program_logs_in_by_itself(scene: Scene, configure: Configure) -
     done = await scene.run("login", "notes", NIGHTLY="canary-wrong")
     assert done.returncode == 1
     assert "invalid_client" in done.stderr
+    done = await scene.run("logout", "notes", NIGHTLY="canary-of-nightly")
+    assert (done.returncode, "(the next use of notes logs in again" in done.stderr) == (0, True), done.stderr
 
 
 async def test_what_cannot_be_logged_in_to_says_why(scene: Scene, configure: Configure) -> None:
@@ -405,6 +411,7 @@ async def test_a_login_whose_server_is_gone_can_be_ended(scene: Scene, configure
         assert scene.kept == []
     done = await scene.run("logout", "notes")
     assert (done.returncode, 'There is no server "notes"' in done.stderr) == (1, True)
+    assert "No login is kept under that name either." in done.stderr
     configure(notes=scene.entry())
     assert "still kept" not in (await scene.run("remove", "notes")).stderr
 

@@ -19,7 +19,7 @@ from toolbay.cli.servers import known_server
 from toolbay.cli.terminal import DIM, GREEN, YELLOW, one_line
 
 if TYPE_CHECKING:
-    from toolbay.auth.logins import Logins, LoginStatus
+    from toolbay.auth.logins import LoginStatus
     from toolbay.auth.pages import Page
     from toolbay.cli.terminal import Terminal
     from toolbay.config.models import Config, ServerConfig
@@ -58,7 +58,8 @@ async def _login(invoked: Invocation, name: str, person: PersonAtTerminal, *, sc
     entry = entry_of(config, known_server(config, name))
     server = _asking_for(scopes, entry)
     logins = logins_of(config)
-    await _tell_before(terminal, logins, name, server)
+    before = await logins.standing(name, server)
+    _tell_before(terminal, before, name, server)
     with masked(logins):
         await logins.login(name, server, person, patience=patience)
     forget_lists(entry)
@@ -72,16 +73,16 @@ async def _login(invoked: Invocation, name: str, person: PersonAtTerminal, *, sc
     for line in _facts(status):
         terminal.write(f"    {line}")
     if missing:
-        terminal.warn(f"! not granted: {one_line(' '.join(missing), 400)}", YELLOW)
+        kept = "the new login has replaced the one before" if before.logged_in else "the login is kept with the rest"
+        terminal.warn(f"! not granted: {one_line(' '.join(missing), 400)} ({kept})", YELLOW)
     terminal.say(f"(toolbay test {shlex.quote(name)} connects it; what runs already goes on by itself)", DIM)
     return code
 
 
-async def _tell_before(terminal: Terminal, logins: Logins, name: str, server: ServerConfig) -> None:
+def _tell_before(terminal: Terminal, before: LoginStatus, name: str, server: ServerConfig) -> None:
     if server.auth is not None and server.auth.type == "client_credentials":
         terminal.say("(nobody is asked: `auth.type` is client_credentials, so the program logs in by itself)", DIM)
         return
-    before = await logins.standing(name, server)
     if before.logged_in:
         issuer = one_line(_redact.url(before.issuer))
         terminal.say(f"(you are logged in to {one_line(name)} at {issuer} already; the login that you make now takes its place)", DIM)
@@ -150,7 +151,8 @@ class PersonAtTerminal:
         self._terminal.say("Your browser was told to show it." if shown else "Open it in a browser.")
         if self._reads:
             where = "Where that browser is at another machine, it ends at an address that it cannot show"
-            self._terminal.say(f"{where} ({page.redirect_uri}?...): paste that address here.")
+            stop = " Ctrl-C gives up." if _at_keyboard() else ""
+            self._terminal.say(f"{where} ({page.redirect_uri}?...): paste that address here.{stop}")
         elif not shown:
             self._terminal.say("It must be a browser at this machine: nobody can paste an address here (--no-browser reads it from stdin).")
 

@@ -9,9 +9,9 @@ import typer
 from toolbay import _redact
 from toolbay.cli.invocation import DONE, FAILED, USAGE, CommandFailed, Invocation, invocation, sentence
 from toolbay.cli.kept_logins import entry_of, forget_lists, logins_of, masked
-from toolbay.cli.servers import known_server
-from toolbay.cli.terminal import GREEN, YELLOW, one_line
-from toolbay.errors import ToolbayError
+from toolbay.cli.servers import no_such_server
+from toolbay.cli.terminal import DIM, GREEN, YELLOW, one_line
+from toolbay.errors import ConfigError, ToolbayError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -45,7 +45,9 @@ async def _logout(invoked: Invocation, name: str, *, as_json: bool) -> int:
     logins = logins_of(config)
     others = [other for other in await logins.others(_usable(config)) if name in ("", other.server)]
     there = config.tools.mcp_servers
-    names = ([] if name not in there and others else [known_server(config, name)]) if name else list(there)
+    if name and name not in there and not others:
+        raise ConfigError(f"{no_such_server(name, there)} No login is kept under that name either.")
+    names = [each for each in there if name in ("", each)]
     work = [(each, lambda each=each: _ended(logins, each, entry_of(config, each))) for each in names]
     work += [(other.server, lambda other=other: _forgotten(logins, other, config)) for other in others]
     ended: list[dict[str, Any]] = []
@@ -57,6 +59,8 @@ async def _logout(invoked: Invocation, name: str, *, as_json: bool) -> int:
         return code
     for told in ended:
         _tell_end(terminal, told)
+        if told.get("was_logged_in") and "url" not in told and _by_itself(config, told["name"]):
+            terminal.say(f"(the next use of {one_line(told['name'])} logs in again, since its `auth.type` is client_credentials)", DIM)
     if not any(told.get("was_logged_in") for told in ended):
         terminal.say(f"(there was no login with {one_line(name)})" if name else "(there was no login)")
     return code
@@ -79,6 +83,11 @@ def _usable(config: Config) -> dict[str, ServerConfig]:
     from toolbay.config.models import ServerConfig  # noqa: PLC0415
 
     return {name: entry for name, entry in config.tools.mcp_servers.items() if isinstance(entry, ServerConfig)}
+
+
+def _by_itself(config: Config, name: str) -> bool:
+    server = _usable(config).get(name)
+    return server is not None and server.auth is not None and server.auth.type == "client_credentials"
 
 
 async def _ended(logins: Logins, name: str, server: ServerConfig) -> dict[str, Any]:
