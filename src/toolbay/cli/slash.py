@@ -70,11 +70,13 @@ async def _login(dialogue: Dialogue, rest: str) -> None:
     name = _to_log_in_to(dialogue, rest)
     if not terminal.interactive:
         raise ConfigError(f"/login needs a person at the terminal: run toolbay login {shlex.quote(name)}, and this chat goes on with that.")
+    before = await dialogue.app.login_status(name)
     with anyio.CancelScope() as scope, caught((signal.SIGINT,), lambda _: scope.cancel()), masked(dialogue.app.logins):
         status = await dialogue.app.login(name, PersonAtTerminal(terminal, opens=True, patience=PATIENCE), patience=PATIENCE)
         terminal.write(f"✓ logged in to {one_line(name)} at {one_line(_redact.url(status.issuer))}", GREEN)
     if scope.cancelled_caught:
-        terminal.say("(stopped; the login is as it was)", YELLOW)
+        kept = (await dialogue.app.login_status(name)).mark not in ("", before.mark)
+        terminal.say("(stopped; the new login is kept)" if kept else "(stopped; the login is as it was)", YELLOW)
 
 
 def _to_log_in_to(dialogue: Dialogue, name: str) -> str:
