@@ -121,11 +121,13 @@ async def test_the_watching_example_tells_states_and_outcomes(tmp_path: Path, ca
 
 @pytest.mark.anyio
 async def test_the_logging_in_example_leads_a_person_to_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """LIB, H4: a server that wants a login, whose person agrees to the page that is printed; then its tools are there."""
-    async with RawOAuth() as oauth, RawHttp() as server:
+    """LIB, H4: a server that wants a login, whose person agrees to the page that is printed; one that cannot be had is told before."""
+    async with RawOAuth() as oauth, RawHttp() as server, RawOAuth() as closed, RawHttp() as other:
         oauth.protect(server)
+        closed.protect(other)
+        closed.registers = False
         file = tmp_path / "toolbay.json"
-        file.write_text(json.dumps({"tools": {"mcpServers": {"board": server.entry}}}))
+        file.write_text(json.dumps({"tools": {"mcpServers": {"a": other.entry, "board": server.entry}}}))
         printed: list[str] = []
 
         def page() -> re.Match[str] | None:
@@ -139,8 +141,9 @@ async def test_the_logging_in_example_leads_a_person_to_a_page(tmp_path: Path, c
             assert found is not None
             await RawOAuth.visit(found[1])
     printed.append(capsys.readouterr().out)
-    lines = "".join(printed).splitlines()[1:]
-    assert lines == [f"board: logged in at {oauth.issuer}, renews itself: True", "board: ready, 2 tools"]
+    lines = "".join(printed).splitlines()
+    assert 'no login with "a"' in lines[0]
+    assert lines[2:] == [f"board: logged in at {oauth.issuer}, renews itself: True", "a: needs_auth, 0 tools", "board: ready, 2 tools"]
 
 
 @pytest.mark.anyio
@@ -167,6 +170,18 @@ async def test_the_pasting_example_takes_the_address_that_the_browser_ended_at(
         printed[0] += capsys.readouterr().out
         assert "that is not where the browser ended" in printed[0]
         assert printed[0].endswith(f"board: logged in at {oauth.issuer}\n")
+
+        def ended(prompt: str) -> str:
+            page = re.search(r"To use board, log in at 127\.0\.0\.1:\d+: (\S+)\n", capsys.readouterr().out)
+            assert page is not None, prompt
+            _ = asyncio.run_coroutine_threadsafe(RawOAuth.visit(page[1]), loop)
+            raise EOFError
+
+        monkeypatch.setattr("builtins.input", ended)
+        await example("pasting").main("board", str(file))
+        told = capsys.readouterr().out.splitlines()
+        assert told == ["Nobody can paste an address here: only a browser at this machine can end this login now.", told[-1]]
+        assert told[-1] == f"board: logged in at {oauth.issuer}"
         await example("pasting").main("nobody", str(file))
         assert "nobody" in capsys.readouterr().out
 

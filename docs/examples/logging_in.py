@@ -16,8 +16,12 @@ async def main(path: str = "toolbay.yaml") -> None:
     async with toolbay.App.load(path) as app:
         await app.settle()
         for name in [name for name, server in app.servers.items() if server.state == "needs_auth"]:
-            status = await app.login(name, AtTerminal())
-            print(f"{name}: logged in at {status.issuer}, renews itself: {status.renews}")
+            try:
+                status = await app.login(name, AtTerminal())
+            except toolbay.ToolbayError as error:
+                print(error)
+            else:
+                print(f"{name}: logged in at {status.issuer}, renews itself: {status.renews}")
         await app.settle()
         for name, server in app.servers.items():
             print(f"{name}: {server.state}, {server.tools} tools")

@@ -18,7 +18,11 @@ class FarAway:
     async def pasted(self) -> str:
         assert self._page is not None
         while True:
-            address = await asyncio.to_thread(input, "The address that your browser ended at: ")
+            try:
+                address = await asyncio.to_thread(input, "The address that your browser ended at: ")
+            except EOFError:
+                print("Nobody can paste an address here: only a browser at this machine can end this login now.")
+                return ""
             if not (fault := self._page.fault(address)):
                 return address
             print(fault)
