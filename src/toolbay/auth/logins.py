@@ -341,10 +341,12 @@ class Logins:
     async def _look_for_another(self, known: _Known, name: str, config: ServerConfig) -> None:
         custody = known.credentials.custody
         await custody.look()
-        known.readings = custody.readings
-        if custody.others != known.others and known.told.due(anyio.current_time()):
+        if custody.others != known.others:
+            if not known.told.due(anyio.current_time()):
+                return
             known.others = custody.others
             self.on_other(name, config)
+        known.readings = custody.readings
 
 
 def _check(name: str, config: ServerConfig) -> None:
