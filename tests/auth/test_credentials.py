@@ -158,12 +158,12 @@ async def test_what_another_program_does_counts_at_once(as_file: bool, bench: Be
     bench.store = Files(tmp_path / "logins") if as_file else Memory()
     credentials = bench.credentials()
     assert await credentials.token() == ""
-    assert not credentials.outdated
+    assert not credentials.custody.outdated
     login = await bench.logged_in()
-    assert credentials.outdated
+    assert credentials.custody.outdated
     assert login.tokens is not None
     assert await credentials.token() == login.tokens.access
-    assert not credentials.outdated
+    assert not credentials.custody.outdated
     other = replace(login, tokens=replace(login.tokens, access="canary-other"))
     await bench.store.save(bench.key, other)
     assert await credentials.renew(login.tokens.access, status=401, challenge=BEARER)
@@ -197,7 +197,7 @@ async def test_a_hundred_callers_whose_token_is_refused_cost_one_renewal(bench: 
     async with credentials.at_work():
         assert await bench.calls(credentials) == [True] * 100
     assert bench.oauth.refreshes == 1
-    assert not credentials.outdated, "what it has written itself is no news"
+    assert not credentials.custody.outdated, "what it has written itself is no news"
     new = await bench.kept()
     assert new.tokens is not None
     assert new.tokens.access == await credentials.token()

@@ -23,9 +23,10 @@ from servers.raw_oauth import RawOAuth
 from support.logins import a_login
 from support.processes import eventually
 from toolbay.auth.callback import listening
-from toolbay.auth.flow import logged_in, ungranted
+from toolbay.auth.flow import logged_in
 from toolbay.auth.pages import Page, Person
 from toolbay.auth.records import Login, Tokens
+from toolbay.auth.scopes import ungranted
 from toolbay.auth.store import Damaged, Files, Memory, Store, key
 from toolbay.config.models import ServerConfig
 from toolbay.errors import ConfigError, LoginFailed

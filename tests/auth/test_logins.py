@@ -264,8 +264,8 @@ async def test_what_other_programs_do_with_the_same_login_asks_for_no_lists(tmp_
         assert await other.renew(await other.token(), status=401, challenge="Bearer")
         credentials = made.app.logins.of("s", made.config)
         assert credentials is not None
-        assert credentials.outdated
-        await eventually(lambda: not credentials.outdated, "it being seen")
+        assert credentials.custody.outdated
+        await eventually(lambda: not credentials.custody.outdated, "it being seen")
         await anyio.sleep(2.5 * LOOK_EVERY)
         assert (lists(server), made.remembered, made.states[-1]) == (asked, 1, "ready")
         assert not (await made.note()).is_error

@@ -11,6 +11,9 @@
     peers         whose program is at the other end within this machine
     browser       how a page is opened
     pages         what a person is led to, and what may be brought back by hand
+    scopes        which scopes are asked for, and what of them was granted
+    question      what a person is asked to allow, and what the answer is worth
+    replacing     a new login in the place of what is kept
     flow          a person's login, from the first question to the tokens
     errands       work that many want and one does
     custody       one login as this program knows it, and what other programs make of it

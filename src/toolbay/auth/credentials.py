@@ -87,11 +87,6 @@ class Credentials:
             await bounded(SAVING, self._kept.save)
 
     @property
-    def outdated(self) -> bool:
-        """Whether another program has written since they were last asked, such as a login that was waited for; quick."""
-        return self._kept.outdated
-
-    @property
     def custody(self) -> Custody:
         """The login itself, as it is known here."""
         return self._kept
@@ -138,7 +133,7 @@ class Credentials:
         if status == 403:
             return self._mend_scopes(_lacking(said, self._kept), command)
         if self._itself:
-            return self._mend_itself()
+            return _mend_itself(self._name, self._kept)
         login = self._kept.login
         if login is not None and login.tokens is not None:
             issuer = line(shown_url(login.authority.issuer), 200)
@@ -152,14 +147,6 @@ class Credentials:
         header = f"set an Authorization header in `headers` of {self._name}"
         # Who names no scheme may take a login all the same, and say how at a well-known address.
         return f"it wants credentials: {header}" if challenge.strip() else f"it wants credentials: log in with {command}, or {header}"
-
-    def _mend_itself(self) -> str:
-        if self._kept.failed:
-            return f"the program could not log in by itself: correct `auth` of {self._name} ({self._kept.failed})"
-        if self._kept.login is not None:
-            issuer = line(shown_url(self._kept.login.authority.issuer), 200)
-            return f"it refuses the token that {issuer} gave: check `auth` of {self._name} (issuer, scopes), or ask who runs it"
-        return "it wants a login, and the program has not logged in by itself yet: try again"
 
     def _mend_scopes(self, lacking: Sequence[str], command: str) -> str:
         if not lacking:
@@ -311,6 +298,15 @@ class Credentials:
                     if _is_for_later(error):
                         self._steps.remove(step)  # nobody has said anything to it yet
                     raise
+
+
+def _mend_itself(name: str, kept: Custody) -> str:
+    if kept.failed:
+        return f"the program could not log in by itself: correct `auth` of {name} ({kept.failed})"
+    if kept.login is not None:
+        issuer = line(shown_url(kept.login.authority.issuer), 200)
+        return f"it refuses the token that {issuer} gave: check `auth` of {name} (issuer, scopes), or ask who runs it"
+    return "it wants a login, and the program has not logged in by itself yet: try again"
 
 
 def _lacking(said: Challenge | None, kept: Custody) -> list[str]:

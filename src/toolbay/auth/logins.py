@@ -15,6 +15,7 @@ import anyio
 import anyio.abc
 
 from toolbay._redact import Secrets, trace
+from toolbay.auth.records import PATIENCE
 from toolbay.auth.store import Damaged, Store, key
 from toolbay.config.models import LoginConfig, ServerConfig, TransportType
 from toolbay.errors import BlockedAddress, ConfigError, LoginFailed
@@ -180,7 +181,7 @@ class Logins:
 
     # -- what a person asks -------------------------------------------------------------------------------------------
 
-    async def login(self, name: str, config: ServerConfig, person: Person, *, patience: float = 300.0) -> Login:
+    async def login(self, name: str, config: ServerConfig, person: Person, *, patience: float = PATIENCE) -> Login:
         """Log in. Of type `client_credentials` nobody is asked. `patience`: seconds that it may take, the person's time included.
 
         Raises:

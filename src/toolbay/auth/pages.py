@@ -76,15 +76,21 @@ class Page:
         """What keeps the fields of an address from being the answer that is waited for; empty where nothing does."""
         if not ("code" in found or "error" in found):
             return "it is no answer"
-        state, issuer = found.get("state", ""), found.get("iss")
+        state = found.get("state", "")
         if not same(state, self.state):
             if not state or self.state.startswith(state):
                 missing = "its `state` is not whole" if state else "there is no `state` in it"
                 return f"that address was cut off: {missing}; copy the whole of it"
             return "that address belongs to another login: go on with the page that was opened last"
-        if (issuer is None and self.names_itself) or issuer not in (None, self.issuer):
+        if not comes_from(self.issuer, found, always_says=self.names_itself):
             return f"that address does not say that it comes from {self.authority}: copy the whole of it, to its last letter"
         return ""
+
+
+def comes_from(issuer: str, answer: Mapping[str, str], *, always_says: bool) -> bool:
+    """Whether an answer comes from `issuer`, by what it says of that (RFC 9207, 2.4). `always_says`: one that does not is not its own."""
+    said = answer.get("iss")
+    return not always_says if said is None else said == issuer
 
 
 class Person(Protocol):

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from secrets import token_hex
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 Method: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post"]
 """How we say at a token endpoint who we are (RFC 6749, 2.3.1; RFC 7591, 2)."""
 VERSION = 1
 """Of what is written; a record of another version is not read."""
+
+
+PATIENCE: Final = 300.0
+"""Seconds that a login may take, the person's time included, where nobody says another number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,12 +7,13 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from toolbay import _redact
 from toolbay._text import duration
+from toolbay.auth.records import PATIENCE
 from toolbay.cli.invocation import DONE, FAILED, USAGE, CommandFailed, Invocation, invocation
 from toolbay.cli.kept_logins import entry_of, forget_lists, logins_of, masked
 from toolbay.cli.servers import known_server
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from toolbay.auth.pages import Page
     from toolbay.cli.terminal import Terminal
     from toolbay.config.models import Config, ServerConfig
-
-PATIENCE: Final = 300.0
-"""Seconds that a login may take, unless another number is given."""
 
 
 def register(program: typer.Typer) -> None:
@@ -51,7 +49,7 @@ def login(  # noqa: PLR0917  (typer's form: one parameter an option)
 
 
 async def _login(invoked: Invocation, name: str, person: PersonAtTerminal, *, scopes: list[str], patience: float, as_json: bool) -> int:
-    from toolbay.auth.flow import ungranted  # noqa: PLC0415
+    from toolbay.auth.scopes import ungranted  # noqa: PLC0415
 
     terminal = invoked.terminal
     config = _config(invoked)

@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from toolbay import _redact
 from toolbay._nearest import nearest
+from toolbay.auth.records import PATIENCE
 from toolbay.cli.keeping import conversation_of
 from toolbay.cli.kept_logins import masked
 from toolbay.cli.stopping import caught
@@ -64,7 +65,7 @@ async def _servers(dialogue: Dialogue, _rest: str) -> None:
 
 
 async def _login(dialogue: Dialogue, rest: str) -> None:
-    from toolbay.cli.logging_in import PATIENCE, PersonAtTerminal  # noqa: PLC0415  (who never logs in needs no browser)
+    from toolbay.cli.logging_in import PersonAtTerminal  # noqa: PLC0415  (who never logs in needs no browser)
 
     terminal = dialogue.terminal
     name = _to_log_in_to(dialogue, rest)
