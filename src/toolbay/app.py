@@ -27,6 +27,7 @@ from toolbay.agent.chosen import ChosenModel
 from toolbay.agent.instructions import composed, lacking
 from toolbay.artifacts import Artifacts
 from toolbay.auth.logins import Logins
+from toolbay.auth.records import PATIENCE
 from toolbay.auth.store import Files, Store
 from toolbay.config import Config, data_home
 from toolbay.config import load as load_config
@@ -237,7 +238,7 @@ class App:
             name, arguments, CallContext(call_id=os.urandom(16).hex(), on_progress=on_progress, by_hand=by_hand)
         )
 
-    async def login(self, server: str, person: Person, *, patience: float = 300.0) -> LoginStatus:
+    async def login(self, server: str, person: Person, *, patience: float = PATIENCE) -> LoginStatus:
         """Log in to a server within `patience` seconds: `person` is led to its page. Then it is tried at once, and waited for.
 
         Raises LoginFailed and BlockedAddress as `toolbay.auth.flow.logged_in`; ConfigError as `Logins.login`.
