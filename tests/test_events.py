@@ -19,7 +19,7 @@ def test_what_is_told_of_a_reload_is_what_it_did_and_more() -> None:
     told = ConfigReloaded(path="toolbay.yaml", seconds=1.5, **vars(done))
     assert isinstance(told, Reloaded)
     assert {name: getattr(told, name) for name in vars(done)} == vars(done)
-    assert what_changed(told) == what_changed(done) == "added a; changed b; removed c; tried again d; connected e; failed f"
+    assert what_changed(told, {}) == what_changed(done, {}) == "added a; changed b; removed c; tried again d; connected e; failed f"
     assert told == ConfigReloaded(path="toolbay.yaml", seconds=1.5, at=told.at + 1, **vars(done)), "whenever it is told"
     with pytest.raises(FrozenInstanceError):
         told.path = "other.yaml"  # pyright: ignore[reportAttributeAccessIssue]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
@@ -119,9 +120,18 @@ def login(scenario: str) -> dict[str, Any]:
     given = {ours: known[theirs] for ours, theirs in (("clientId", "client_id"), ("clientSecret", "client_secret")) if theirs in known}
     if scenario.startswith("auth/client-credentials"):
         given["type"] = "client_credentials"
+    elif "clientId" in given:
+        given["callbackPort"] = free_port()
     if scenario == "auth/basic-cimd":
         given["clientMetadataUrl"] = "https://conformance-test.local/client-metadata.json"
     return {"auth": given} if given else {}
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now, for a client that was registered without one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 async def named(entry: Mapping[str, Any]) -> str:
