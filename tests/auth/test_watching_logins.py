@@ -213,3 +213,38 @@ async def test_watching_changes_no_credentials(monkeypatch: pytest.MonkeyPatch) 
             logins.watch(dict, up, lambda _: None)
             await eventually(lambda: looks > 2, "some looks")
             assert logins.of("s", new) is credentials
+
+
+class Slow(Memory):
+    """A store that has written a while before it says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written, self.gate = anyio.Event(), anyio.Event()
+
+    async def save(self, key: str, login: Login) -> None:
+        await super().save(key, login)
+        self.written.set()
+        await self.gate.wait()
+
+
+async def test_what_a_program_writes_is_no_news_to_it() -> None:
+    """H4: a server that refuses fresh tokens would be asked again, for ever, for each of them."""
+    async with protected() as (oauth, server):
+        store = Slow()
+        store.gate.set()
+        config = entry(server.url)
+        await logged_in_before(store, oauth, "s", config)
+        store.written, store.gate = anyio.Event(), anyio.Event()
+        credentials = Logins(store).of("s", config)
+        assert credentials is not None
+        used = await credentials.token()
+        oauth.expire()
+        async with credentials.at_work(), anyio.create_task_group() as group:
+            group.start_soon(lambda: credentials.renew(used, status=401, challenge="Bearer"))
+            await store.written.wait()
+            for _ in range(3):
+                group.start_soon(credentials.token)
+            await anyio.wait_all_tasks_blocked()
+            store.gate.set()
+        assert (credentials.custody.readings, credentials.custody.others, oauth.refreshes) == (0, 0, 1)

@@ -158,12 +158,13 @@ class Custody:
         await self._write(login)
 
     async def _write(self, login: Login) -> None:
-        try:
-            await self._store.save(self._key, login)
-        except Exception as error:  # as in `_look`
-            self._cannot_write(error)
-        else:
-            self._stamp, self._told, self._unsaved = self._store.stamp(self._key), False, self.login is not login
+        async with self._reading:  # who looks meanwhile must not take for another's what is written here
+            try:
+                await self._store.save(self._key, login)
+            except Exception as error:  # as in `_look`
+                self._cannot_write(error)
+            else:
+                self._stamp, self._told, self._unsaved = self._store.stamp(self._key), False, self.login is not login
 
     @asynccontextmanager
     async def locked(self) -> AsyncGenerator[None]:
