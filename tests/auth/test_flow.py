@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -20,15 +20,14 @@ from hypothesis import strategies as st
 
 from servers.raw_http import RawHttp, Request, Step
 from servers.raw_oauth import RawOAuth
-from support.logins import a_login
+from support.logins import Guarded, a_login
 from support.processes import eventually
 from toolbay.auth.callback import listening
 from toolbay.auth.flow import logged_in
 from toolbay.auth.pages import Page, Person
 from toolbay.auth.records import Login, Tokens
 from toolbay.auth.scopes import ungranted
-from toolbay.auth.store import Damaged, Files, Memory, Store, key
-from toolbay.config.models import ServerConfig
+from toolbay.auth.store import Damaged, Files, Memory, key
 from toolbay.errors import ConfigError, LoginFailed
 
 pytestmark = pytest.mark.anyio
@@ -70,15 +69,7 @@ class Paster(Absent):
         return self._how(await RawOAuth.approve(self.pages[-1].url))
 
 
-@dataclass(kw_only=True)
-class Scene:
-    oauth: RawOAuth
-    server: RawHttp
-    store: Store
-
-    def config(self, **auth: Any) -> ServerConfig:
-        return ServerConfig.model_validate({**self.server.entry, **({"auth": auth} if auth else {})})
-
+class Scene(Guarded):
     async def login(self, person: Person | None = None, *, patience: float = 30, **auth: Any) -> Login:
         config = self.config(**auth)
         return await logged_in("notes", config, store=self.store, person=person or Visitor(), now=time.time, patience=patience)

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -18,12 +18,12 @@ from diagnosis.patients import only, the_error
 from servers.raw_http import RawHttp, Step
 from servers.raw_oauth import RawOAuth
 from support import servers
-from support.logins import Agreeing, logged_in_before
+from support.logins import Agreeing, Guarded, logged_in_before
 from support.processes import eventually
 from toolbay.auth.flow import logged_in
 from toolbay.auth.logins import Logins, LoginStatus
 from toolbay.auth.records import Login
-from toolbay.auth.store import Files, Memory, Store, key
+from toolbay.auth.store import Files, Memory, key
 from toolbay.config.models import ServerConfig
 from toolbay.diagnosis import locks
 from toolbay.diagnosis.answers import Answer
@@ -36,15 +36,7 @@ URL = "https://weather.example/mcp"
 TOKEN = "canary-by-hand"
 
 
-@dataclass(kw_only=True)
-class Scene:
-    oauth: RawOAuth
-    server: RawHttp
-    store: Store
-
-    def config(self, **auth: Any) -> ServerConfig:
-        return ServerConfig.model_validate({**self.server.entry, **({"auth": auth} if auth else {})})
-
+class Scene(Guarded):
     async def login(self, **auth: Any) -> Login:
         return await logged_in("s", self.config(**auth), store=self.store, person=Agreeing(), now=time.time)
 

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from servers.raw_http import RawHttp
 from servers.raw_oauth import RawOAuth
 from support import persons
 from toolbay.auth.pages import Page
 from toolbay.auth.records import Authority, Client, Login, Tokens
 from toolbay.auth.store import Store, key
 from toolbay.config.models import ServerConfig
+
+
+@dataclass(kw_only=True)
+class Guarded:
+    """A server, its authorization server, and where the logins with it are kept."""
+
+    oauth: RawOAuth
+    server: RawHttp
+    store: Store
+
+    def config(self, **auth: Any) -> ServerConfig:
+        return ServerConfig.model_validate({**self.server.entry, **({"auth": auth} if auth else {})})
 
 
 def a_login(*, access: str = "canary-access", refresh: str = "canary-refresh", **more: Any) -> Login:
